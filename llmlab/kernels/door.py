@@ -1,0 +1,68 @@
+"""The door of an op: the type of its arrays decides whether its NumPy text or its kernel runs."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+
+import numpy as np
+
+from llmlab.arrays import is_cupy
+from llmlab.kernels import emulation
+
+
+def accelerated(module: str, function: str, check: Callable | None = None) -> Callable:
+    """Give an op's text its kernel: ``llmlab.kernels.<module>.<function>``, a launcher of the same signature.
+
+    NumPy arrays run the text, and the launcher inside ``kernels.emulated()``. CuPy arrays run the launcher.
+    float64 always runs the text, which is what gradient checks want; so do arguments for which the launcher
+    returns ``NotImplemented``. The undecorated text stays at hand as ``op.text``: on CuPy arrays it is the
+    rung between NumPy and the kernel.
+
+    Args:
+        module, function: where the launcher is; it is imported at its first use.
+        check: called with the arguments before either runs, to raise at bad ones.
+
+    Raises:
+        TypeError: when one call mixes NumPy and CuPy arrays.
+    """
+
+    def decorate(text: Callable) -> Callable:
+        @functools.wraps(text)
+        def door(*args, **kwargs):
+            if check is not None:
+                check(*args, **kwargs)
+            if _wants_kernel(text, args, kwargs):
+                result = _launcher(module, function)(*args, **kwargs)
+                if result is not NotImplemented:
+                    return result
+            return text(*args, **kwargs)
+
+        door.text = text
+        return door
+
+    return decorate
+
+
+def _wants_kernel(text: Callable, args: tuple, kwargs: dict) -> bool:
+    on_host = on_device = is_double = False
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, np.ndarray):
+            on_host = True
+        elif is_cupy(value):
+            on_device = True
+        else:
+            continue
+        is_double = is_double or value.dtype == np.float64
+    if on_host and on_device:
+        raise TypeError(
+            f"{text.__module__}.{text.__name__} got NumPy and CuPy arrays in one call; move all to one "
+            "side with cupy.asarray or cupy.asnumpy"
+        )
+    return (on_device or (on_host and emulation.active())) and not is_double
+
+
+@functools.cache
+def _launcher(module: str, function: str) -> Callable:
+    return getattr(importlib.import_module(f"llmlab.kernels.{module}"), function)

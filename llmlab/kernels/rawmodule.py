@@ -1,0 +1,163 @@
+"""CUDA text that runs where its arrays are: CuPy arrays on their GPU, NumPy arrays on the CPU, emulated."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from llmlab.arrays import is_cupy
+from llmlab.kernels import emulation, signature, source
+
+SHARED_DEFAULT = 48 * 1024  # bytes of shared memory that a block may have without asking
+SHARED_LIMIT = 227 * 1024  # and at most, on compute capability 9.0
+
+
+class RawModule:
+    """Kernels from CUDA C++ text, with the interface of ``cupy.RawModule``.
+
+    Args:
+        code: the text. ``#include "common.cuh"`` and the other files of llmlab's kernels are found.
+        options: compiler options, such as ``("-DROWS=4",)``.
+        name_expressions: instantiations of templates to compile together, such as ``["scale<float>"]``;
+            left out, each is compiled by itself when first asked for.
+        name: what compilers and the emulator call the text in their messages.
+
+    >>> import numpy as np
+    >>> scale = RawModule(code='''
+    ... template <class T> __global__ void scale(T* y, const T* x, float by, int n) {
+    ...   int i = blockIdx.x * blockDim.x + threadIdx.x;
+    ...   if (i < n) y[i] = T(float(x[i]) * by);
+    ... }''').get_function("scale<float>")
+    >>> y = np.empty(5, np.float32)
+    >>> scale((2,), (4,), (y, np.arange(5, dtype=np.float32), 0.5, 5))
+    >>> y.tolist()
+    [0.0, 0.5, 1.0, 1.5, 2.0]
+    """
+
+    def __init__(
+        self,
+        *,
+        code: str,
+        options: Sequence[str] = (),
+        name_expressions: Sequence[str] | None = None,
+        name: str = "kernel.cu",
+    ):
+        self.name = name
+        self.code = source.with_includes(code, name)
+        self.options = tuple(options)
+        self.name_expressions = None if name_expressions is None else tuple(name_expressions)
+        self._kernels: dict[str, Kernel] = {}
+
+    def get_function(self, name: str) -> Kernel:
+        """The kernel of that name, or that instantiation of a template.
+
+        Raises:
+            raise ValueError(f"{name} is not among the name_expressions {list(expressions)} of {self.name}")
+        """
+        kernel = self._kernels.get(name)
+        if kernel is not None:
+            return kernel
+        expressions = self.name_expressions
+        if expressions is None:
+            expressions = (name,) if "<" in name else ()
+        elif "<" in name and name not in expressions:
+            raise ValueError(
+                f"{name} is not among the name_expressions of {self.name}: {', '.join(expressions)}"
+            )
+        return self._kernels.setdefault(name, Kernel(name, self.code, self.options, expressions))
+
+
+@functools.cache
+def _on_gpu(code: str, options: tuple[str, ...], expressions: tuple[str, ...]) -> Any:
+    """The module compiled by NVRTC, through CuPy."""
+    import cupy
+
+    return cupy.RawModule(code=code, options=("-std=c++17", *options), name_expressions=expressions or None)
+
+
+@functools.cache
+def _on_cpu(code: str, options: tuple[str, ...], expressions: tuple[str, ...], mode: str) -> Any:
+    """The module compiled by a C++ compiler, for the emulator."""
+    from llmlab.kernels import emulator
+
+    return emulator.Module(code, options, expressions, mode=mode)
+
+
+class Kernel:
+    """One kernel of a `RawModule`: call it with a grid, a block, the arguments, and bytes of shared memory."""
+
+    def __init__(self, name: str, code: str, options: tuple[str, ...], expressions: tuple[str, ...]):
+        self.name = name
+        self.parameters = signature.parameters(code, name)
+        self._text = code, options, expressions
+        self._on_device: dict[int, Any] = {}
+
+    def __call__(self, grid: tuple, block: tuple, args: tuple, shared_mem: int = 0) -> None:
+        """Launch on the GPU that holds the arrays, in CuPy's current stream; emulated if they are NumPy's.
+
+        Python numbers are converted to the parameter's type.
+
+        Raises:
+            TypeError: for a wrong count of arguments, None, a wrong dtype, NumPy beside CuPy arrays.
+            ValueError: for a view that is not contiguous, a number out of range, an impossible grid or block.
+        """
+        grid = _dimensions(self.name, "grid", grid, (2**31 - 1, 65535, 65535))
+        block = _dimensions(self.name, "block", block, (1024, 1024, 64))
+        if block[0] * block[1] * block[2] > 1024:
+            raise ValueError(f"{self.name}: block {block} has more than 1024 threads")
+        if not 0 <= shared_mem <= SHARED_LIMIT:
+            raise ValueError(
+                f"{self.name}: shared_mem is {shared_mem} bytes; a block has at most {SHARED_LIMIT}"
+            )
+        if self.parameters is not None:
+            args = signature.convert(self.name, self.parameters, args)
+        if _home(self.name, args) is np:
+            self._emulate(grid, block, args, shared_mem)
+        else:
+            self._launch(grid, block, args, shared_mem)
+
+    def _emulate(self, grid: tuple, block: tuple, args: Sequence, shared_mem: int) -> None:
+        module = _on_cpu(*self._text, emulation.mode())
+        pointers = [None if value is signature.null else value for value in args]
+        emulation.record(module.launch(self.name, grid, block, pointers, shared_mem))
+
+    def _launch(self, grid: tuple, block: tuple, args: Sequence, shared_mem: int) -> None:
+        device = next(value.device for value in args if is_cupy(value))
+        for value in args:
+            if is_cupy(value) and value.device != device:
+                raise TypeError(
+                    f"{self.name} got arrays on {device} and on {value.device}; copy them to one device"
+                )
+        pointers = tuple(np.uintp(0) if value is signature.null else value for value in args)
+        with device:
+            function = self._on_device.get(device.id)
+            if function is None:
+                function = self._on_device[device.id] = _on_gpu(*self._text).get_function(self.name)
+            if shared_mem > SHARED_DEFAULT and shared_mem > function.max_dynamic_shared_size_bytes:
+                function.max_dynamic_shared_size_bytes = shared_mem
+            function(grid, block, pointers, shared_mem=shared_mem)
+
+
+def _home(kernel: str, args: Sequence) -> ModuleType | None:
+    on_host = any(isinstance(value, np.ndarray) for value in args)
+    on_device = any(is_cupy(value) for value in args)
+    if on_host == on_device:
+        found = "both NumPy and CuPy arrays" if on_host else "no array"
+        raise TypeError(f"{kernel} got {found}; its arrays say where it runs: pass all NumPy or all CuPy")
+    return np if on_host else None
+
+
+def _dimensions(kernel: str, what: str, given: Any, limits: tuple[int, int, int]) -> tuple[int, int, int]:
+    sizes = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+    if not 1 <= len(sizes) <= 3 or not all(isinstance(size, (int, np.integer)) for size in sizes):
+        raise TypeError(f"{kernel}: {what} is {given!r}; it needs one to three whole numbers")
+    sizes = tuple(int(size) for size in sizes) + (1,) * (3 - len(sizes))
+    if not all(1 <= size <= limit for size, limit in zip(sizes, limits, strict=True)):
+        raise ValueError(
+            f"{kernel}: {what} is {given!r}; each size needs to be at least 1 and at most {limits}"
+        )
+    return sizes

@@ -1,0 +1,172 @@
+"""What a kernel's parameters are, read from its text, and the check of arguments against them.
+
+Neither CuPy nor the CUDA driver knows the types of a kernel's parameters: a Python float would arrive as
+eight bytes where the kernel reads four, None as a wild pointer, a view as if it were contiguous. So the text
+is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from llmlab.arrays import is_cupy
+
+
+class _Null:
+    def __repr__(self) -> str:
+        return "kernels.null"
+
+
+null = _Null()
+"""An explicit null pointer, for kernels that test for one."""
+
+_TYPES = {
+    "float": np.float32, "double": np.float64, "__half": np.float16, "half": np.float16,
+    "__nv_bfloat16": ml_dtypes.bfloat16, "nv_bfloat16": ml_dtypes.bfloat16, "bool": np.bool_,
+    "char": np.int8, "signed char": np.int8, "unsigned char": np.uint8,
+    "short": np.int16, "unsigned short": np.uint16,
+    "int": np.int32, "unsigned": np.uint32, "unsigned int": np.uint32,
+    "long": np.int64, "unsigned long": np.uint64, "index_t": np.int64,
+    "long long": np.int64, "long long int": np.int64, "unsigned long long": np.uint64, "size_t": np.uint64,
+    "int8_t": np.int8, "uint8_t": np.uint8, "int16_t": np.int16, "uint16_t": np.uint16,
+    "int32_t": np.int32, "uint32_t": np.uint32, "int64_t": np.int64, "uint64_t": np.uint64,
+}  # fmt: skip
+_DTYPES = {name: np.dtype(scalar) for name, scalar in _TYPES.items()}
+_C_NAMES = {dtype: name for name, dtype in reversed(_DTYPES.items())}
+
+
+def cuda_type(dtype: np.dtype) -> str:
+    """The CUDA C++ name of a dtype: ``"__nv_bfloat16"`` for bfloat16.
+
+    >>> import numpy as np
+    >>> cuda_type(np.dtype(np.float16))
+    '__half'
+    """
+    return _C_NAMES[np.dtype(dtype)]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a kernel; ``dtype`` is None for a type that has no NumPy counterpart."""
+
+    name: str
+    dtype: np.dtype | None
+    is_pointer: bool
+    is_const: bool
+
+
+def parameters(code: str, expression: str) -> tuple[Parameter, ...] | None:
+    """The parameters of a kernel in ``code``; None if its definition cannot be found (as behind a macro).
+
+    >>> code = "template <class T> __global__ void scale(T* y, const T* x, float by) {}"
+    >>> [(p.name, str(p.dtype)) for p in parameters(code, "scale<__half>")]
+    [('y', 'float16'), ('x', 'float16'), ('by', 'float32')]
+    """
+    name, _, template_arguments = expression.rstrip("> ").partition("<")
+    name = name.rpartition("::")[2].strip()
+    code = re.sub(r"//[^\n]*|/\*.*?\*/", " ", code, flags=re.DOTALL)
+    found = re.search(
+        r"(?:template\s*<(?P<template>[^{};()]*)>\s*)?(?:extern\s*\"C\"\s*)?(?:static\s+)?__global__\s+"
+        r"(?:__launch_bounds__\s*\([^)]*\)\s*)?(?:static\s+)?void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?"
+        rf"{re.escape(name)}\s*\((?P<parameters>[^)]*)\)",
+        code,
+    )
+    if found is None:
+        return None
+    names = [part.split("=")[0].split()[-1] for part in (found["template"] or "").split(",") if part.strip()]
+    types = dict(zip(names, (argument.strip() for argument in template_arguments.split(",")), strict=False))
+    return tuple(
+        _parameter(text, types) for text in found["parameters"].split(",") if text.strip() not in ("", "void")
+    )
+
+
+def _parameter(text: str, template_types: dict[str, str]) -> Parameter:
+    before, star, _ = text.partition("*")
+    words = re.findall(r"[\w:]+", re.sub(r"\b(__restrict__|volatile|__grid_constant__)\b", " ", text))
+    base = " ".join(
+        word for word in re.findall(r"[\w:]+", before) if word not in ("const", "volatile", "std")
+    )
+    base = base.replace("std::", "")
+    if not star:
+        base = base.rpartition(" ")[0]
+    base = template_types.get(base, base)
+    return Parameter(words[-1], _DTYPES.get(base), bool(star), "const" in before.split())
+
+
+def convert(kernel: str, parameters: tuple[Parameter, ...], args: tuple) -> list[Any]:
+    """Check ``args`` against a kernel's parameters; return them, Python numbers made the kernel's types.
+
+    Raises:
+        TypeError: naming the parameter: None, an array for a value, a value for an array, a wrong dtype; or a
+            wrong count of arguments.
+        ValueError: naming the parameter: a view that is not contiguous, a read-only array for an output, a
+            number outside the parameter's range.
+    """
+    if len(args) != len(parameters):
+        names = ", ".join(parameter.name for parameter in parameters)
+        raise TypeError(f"{kernel} takes {len(parameters)} arguments ({names}); {len(args)} were given")
+    return [
+        (_pointer if parameter.is_pointer else _value)(
+            f"{kernel}: argument {parameter.name}", parameter, value
+        )
+        for parameter, value in zip(parameters, args, strict=True)
+    ]
+
+
+def _pointer(where: str, parameter: Parameter, value: Any) -> Any:
+    if value is null:
+        return value
+    if value is None:
+        raise TypeError(
+            f"{where} is None, which CUDA would read as a wild pointer; pass an array, or kernels.null if "
+            "the kernel tests for a null pointer"
+        )
+    if not (isinstance(value, np.ndarray) or is_cupy(value)):
+        raise TypeError(
+            f"{where} is a {type(value).__name__}; it needs an array"
+            + (f" of {parameter.dtype}" if parameter.dtype is not None else "")
+        )
+    if parameter.dtype is not None and value.dtype != parameter.dtype:
+        raise TypeError(
+            f"{where} is an array of {value.dtype}; the kernel reads {parameter.dtype}: "
+            f"convert it with {parameter.name}.astype"
+        )
+    if not value.flags.c_contiguous:
+        raise ValueError(
+            f"{where} is a view with strides {value.strides}; a kernel sees only its first address: "
+            f"copy it with ascontiguousarray({parameter.name})"
+        )
+    if not parameter.is_const and isinstance(value, np.ndarray) and not value.flags.writeable:
+        raise ValueError(f"{where} is read-only, and the kernel may write it; pass a copy")
+    return value
+
+
+def _value(where: str, parameter: Parameter, value: Any) -> Any:
+    if isinstance(value, np.ndarray) or is_cupy(value):
+        raise TypeError(
+            f"{where} is an array of shape {value.shape}; the kernel takes a single value: pass .item()"
+        )
+    if value is None or value is null:
+        raise TypeError(f"{where} is {value!r}; the kernel takes a single value")
+    dtype = parameter.dtype
+    if dtype is None or (isinstance(value, np.generic) and value.dtype == dtype):
+        return value
+    if not isinstance(value, (bool, int, float, np.generic)):
+        raise TypeError(f"{where} is a {type(value).__name__}; it needs a number ({dtype})")
+    if np.issubdtype(dtype, np.integer):
+        return _integer(where, dtype, value)
+    return dtype.type(value)
+
+
+def _integer(where: str, dtype: np.dtype, value: Any) -> np.generic:
+    if not isinstance(value, (bool, int, np.integer, np.bool_)):
+        raise TypeError(f"{where} is {value!r}; the kernel takes a whole number ({dtype})")
+    limits = np.iinfo(dtype)
+    if not limits.min <= int(value) <= limits.max:
+        raise ValueError(f"{where} is {value}, outside {dtype} ({limits.min} to {limits.max})")
+    return dtype.type(value)
