@@ -20,7 +20,7 @@ train: $(VENV)/.train ## train a small GPT on real text (about three minutes on 
 
 test: $(VENV)/.dev ## run every test, the chapters' notebooks included
 	$(BIN)/pytest -n 2 --dist loadfile -q $(ARGS)
-	$(BIN)/llmlab book test
+	$(BIN)/llmlab check
 
 test-gpu: $(VENV)/.dev ## run the tests that need a CUDA device, in this environment plus CuPy
 	$(BIN)/pip install -q -c constraints.txt -e '.[gpu]'
@@ -30,11 +30,11 @@ lab: $(VENV)/.book ## open the book in JupyterLab
 	@$(BIN)/llmlab lab $(ARGS)
 
 book: $(VENV)/.book ## build the book as a static site that works offline
-	@$(BIN)/llmlab book build $(ARGS)
+	@$(BIN)/llmlab book build $(ARGS) && $(BIN)/llmlab book open
 
 lint: $(VENV)/.dev ## check style and the book's pairs
 	$(BIN)/ruff check .
-	$(BIN)/llmlab check
+	$(BIN)/llmlab check --static
 
 clean: ## remove the environment and caches (runs/ is kept)
 	rm -rf $(VENV) .pytest_cache .ruff_cache

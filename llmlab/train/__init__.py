@@ -1,0 +1,1 @@
+"""Training: configuration, the loop, state that survives anything, metrics, and sampling."""

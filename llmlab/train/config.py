@@ -1,0 +1,144 @@
+"""Everything that defines a run, as frozen dataclasses: from defaults, a TOML file, and the command line."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from llmlab.errors import UserError
+from llmlab.train import settings
+from llmlab.train.settings import setting
+
+
+@dataclass(frozen=True)
+class Data:
+    """What to learn from."""
+
+    data: tuple[str, ...] = setting(
+        ("pydoc",),
+        "corpus: a name (pydoc, tinyshakespeare), text files, folders or patterns, or a folder of token shards",
+    )
+    held_out: float = setting(0.1, "fraction of the text, at its end, never trained on", limits={">": 0, "<": 1})
+
+
+@dataclass(frozen=True)
+class Model:
+    """The GPT-2 that is trained."""
+
+    L: int = setting(4, "layers (transformer blocks)", limits={">=": 1})
+    H: int = setting(4, "attention heads, a divisor of C", limits={">=": 1})
+    C: int = setting(128, "channels: the width of the residual stream", limits={">=": 1})
+    T: int = setting(128, "sequence length, in tokens", limits={">=": 1})
+    dropout: float = setting(0.0, "probability that an element is dropped", limits={">=": 0, "<": 1})
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """AdamW with warm-up, cosine decay, and clipping by the global norm."""
+
+    lr: float = setting(2e-3, "peak learning rate, per step", limits={">": 0})
+    lr_end: float = setting(0.0, "learning rate at the end, as a fraction of the peak", limits={">=": 0, "<=": 1})
+    warmup: int = setting(100, "steps until the learning rate is at its peak", limits={">=": 0})
+    weight_decay: float = setting(0.1, "decay of matrices and embeddings, times the learning rate", limits={">=": 0})
+    beta1: float = setting(0.9, "how much of the mean gradient each step keeps", limits={">=": 0, "<": 1})
+    beta2: float = setting(0.95, "how much of the mean squared gradient each step keeps", limits={">=": 0, "<": 1})
+    eps: float = setting(1e-8, "added to the root of the mean squared gradient", limits={">": 0})
+    clip: float = setting(1.0, "largest global norm of a step's gradient", limits={">": 0})
+
+
+@dataclass(frozen=True)
+class Training:
+    """How long, how much at once, and on what."""
+
+    steps: int = setting(2000, "optimizer steps", limits={">=": 1}, fixed=False)
+    B: int = setting(16, "batch: sequences computed at once", limits={">=": 1})
+    accumulate: int = setting(1, "batches whose gradients make one step", limits={">=": 1})
+    seed: int = setting(1, "of the initial weights, the order of the data, dropout and samples", limits={">=": 0})
+    device: str = setting("auto", "where to train", choices=("auto", "cpu", "cuda"), fixed=False)
+    precision: str = setting(
+        "float32",
+        "of activations and matrix products; the trained weights are float32 always",
+        choices=("float32", "bfloat16", "float16"),
+    )
+    recompute: str = setting(
+        "none",
+        "activations that backward computes again instead of keeping them in memory",
+        choices=("none", "selective", "full"),
+        fixed=False,
+    )
+    workers: int = setting(0, "CPU threads that share a batch; 0: as many as there are cores, at most 4",
+                           limits={">=": 0})
+
+
+@dataclass(frozen=True)
+class Report:
+    """What to show and to write, and when."""
+
+    runs: str = setting("runs", "folder that holds the runs", fixed=False)
+    name: str = setting("", "the run's folder in it; default: the corpus and a number", fixed=False)
+    eval_every: int = setting(250, "steps between evaluations on held-out text", limits={">=": 1}, fixed=False)
+    eval_tokens: int = setting(65536, "held-out tokens an evaluation reads, at most", limits={">=": 1}, fixed=False)
+    save_every: int = setting(250, "steps between saved states", limits={">=": 1}, fixed=False)
+    keep: int = setting(2, "saved states to keep", limits={">=": 1}, fixed=False)
+    sample: int = setting(400, "tokens to sample at the end", limits={">=": 0}, fixed=False)
+    prompt: str = setting("The ", "text that the sample continues", fixed=False)
+    temperature: float = setting(0.8, "divides the logits before sampling; 0: always the likeliest token",
+                                 limits={">=": 0}, fixed=False)
+    top_k: int = setting(40, "sample among this many likeliest tokens; 0: among all", limits={">=": 0}, fixed=False)
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run, whole: checked when it is made, and never changed after.
+
+    Raises `UserError` for a value of the wrong type, out of its limits, or impossible beside another.
+
+    >>> Config().updated({"C": 64, "lr": 1e-3}).model.C
+    64
+    """
+
+    data: Data = field(default_factory=Data)
+    model: Model = field(default_factory=Model)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    training: Training = field(default_factory=Training)
+    report: Report = field(default_factory=Report)
+
+    def __post_init__(self) -> None:
+        for name, value in self.values().items():
+            settings.check(SPECS[name], value)
+        C, H = self.model.C, self.model.H
+        if C % H:
+            raise UserError(f"C = {C} is not divisible by H = {H}: heads share the channels; try C = {H * -(-C // H)}")
+
+    def values(self) -> dict[str, Any]:
+        """Every setting by its name, whatever its section: names are unique."""
+        return {name: value for section in asdict(self).values() for name, value in section.items()}
+
+    def updated(self, values: Mapping[str, Any]) -> "Config":
+        """A copy in which the named settings have other values."""
+        changed = {
+            section: replace(getattr(self, section), **{k: v for k, v in values.items() if k in specs})
+            for section, specs in SECTIONS.items()
+        }
+        return replace(self, **changed)
+
+    def to_toml(self) -> str:
+        """This configuration as the TOML text that `read` understands."""
+        return tomli_w.dumps(
+            {
+                section: {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+                for section, values in asdict(self).items()
+            }
+        )
+
+
+SECTIONS = {f.name: {spec.name: spec for spec in fields(f.type)} for f in fields(Config)}
+TITLES = {f.name: f.type.__doc__ for f in fields(Config)}
+SPECS = {name: spec for specs in SECTIONS.values() for name, spec in specs.items()}
+
+
+def read(path: str | Path) -> Config:
+    """The configuration in a TOML file; what it leaves out has its default."""
+    return Config().updated(settings.read_toml(path, SECTIONS))
