@@ -1,0 +1,123 @@
+"""The guard at the public door of an op: shapes, dtypes and attributes, each complaint by the argument's name."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from llmlab.arrays import accumulation_dtype, bfloat16, float16, float32, float64, is_cupy
+
+__all__ = ["between", "checked", "ids"]
+
+_FLOATS = (float64, float32, bfloat16, float16)
+
+
+def checked(also: Callable[..., None] | None = None, **specs: str) -> Callable:
+    """Check the arguments of an op before it runs.
+
+    Each keyword names an argument and gives its axes, as in ``x="*N C", weight="C"``: a letter is a length that
+    all its uses share, ``*N`` stands for any number of leading axes. Before the axes may stand a word: `sum`
+    for an array in the accumulation dtype (float32, or float64 with float64), `integer` for ids; otherwise all
+    arrays share the dtype of the first. An argument of None is absent and passes; results must be C-contiguous.
+    `also` gets the arguments by name and checks what shapes cannot say.
+
+    Raises TypeError for what is not an array or has another dtype, ValueError for a shape that does not fit.
+    """
+    parsed = {name: _parse(spec) for name, spec in specs.items()}
+
+    def decorate(function: Callable) -> Callable:
+        signature = inspect.signature(function)
+        positional = [p.name for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY]
+        results = {p.name for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY}
+
+        @functools.wraps(function)
+        def door(*arguments, **named):
+            values = dict(zip(positional, arguments), **named)
+            first: dict[str, Any] = {}  # length or dtype -> what it is, and which argument said so
+            for name, (kind, axes) in parsed.items():
+                x = values.get(name)
+                if x is not None:
+                    _check_array(name, x, kind, axes, first)
+                    if name in results and not x.flags.c_contiguous:
+                        raise ValueError(f"{name} is not C-contiguous, so a result cannot be written into it; "
+                                         f"give a contiguous buffer, or none")
+            if also is not None:
+                also(**values)
+            return function(*arguments, **named)
+
+        return door
+
+    return decorate
+
+
+def _parse(spec: str) -> tuple[str, list[str]]:
+    kind, _, axes = spec.partition(" ") if spec.split()[:1] in (["sum"], ["integer"]) else ("", "", spec)
+    return kind, axes.split()
+
+
+def _check_array(name: str, x: Any, kind: str, axes: list[str], first: dict[str, Any]) -> None:
+    if not (isinstance(x, np.ndarray) or is_cupy(x)):
+        raise TypeError(f"{name} is a {type(x).__name__}, needs to be a NumPy or CuPy array; "
+                        f"numpy.asarray({name}) makes one")
+    _check_dtype(name, x.dtype, kind, first)
+    shape = x.shape
+    many = axes[:1] and axes[0][0] == "*"
+    if len(shape) < len(axes) - 1 if many else len(shape) != len(axes):
+        raise ValueError(f"{name} has shape {shape}, needs {'at least ' if many else ''}"
+                         f"{len(axes) - bool(many)} axes ({' '.join(axes)})")
+    lead = len(shape) - len(axes) + 1 if many else 0
+    lengths = (shape[:lead], *shape[lead:]) if many else shape
+    for axis, length in zip(axes, lengths):
+        expected, said_by = first.setdefault(axis, (length, name))
+        if length != expected:
+            raise ValueError(f"{name} has shape {shape}, needs ({', '.join(axes)}) with "
+                             f"{axis} = {expected} as in {said_by}")
+
+
+def _check_dtype(name: str, dtype: np.dtype, kind: str, first: dict[str, Any]) -> None:
+    if kind == "integer":
+        if dtype.kind not in "iu":
+            raise TypeError(f"{name} has dtype {dtype}, needs integers; {name}.astype('int64') if they are ids")
+        return
+    if dtype not in _FLOATS:
+        raise TypeError(f"{name} has dtype {dtype}, needs one of {', '.join(d.name for d in _FLOATS)}")
+    if kind == "sum":
+        found, said_by = first.get("dtype", (dtype, name))
+        expected = accumulation_dtype(found) if "dtype" in first else accumulation_dtype(dtype)
+    else:
+        expected, said_by = first.setdefault("dtype", (dtype, name))
+    if dtype != expected:
+        raise TypeError(f"{name} has dtype {dtype}, needs {expected} beside {said_by}; "
+                        f"{name}.astype('{expected}') converts it")
+
+
+def between(name: str, value: Any, low: float, high: float = math.inf, *, closed: bool = False) -> None:
+    """Raise ValueError unless low < value < high (or low <= value < high if `closed`); NaN never passes."""
+    inside = low <= value < high if closed else low < value < high
+    if not inside:
+        upper = "" if high == math.inf else f" and below {high:g}"
+        raise ValueError(f"{name} is {value}, needs to be {'at least' if closed else 'above'} {low:g}{upper}")
+
+
+def ids(name: str, values: Any, count: int, allowed: int | None = None) -> None:
+    """Raise ValueError if an id on the host lies outside [0, count) and is not `allowed`.
+
+    Ids on a GPU are not looked at here, since that would make the host wait; kernels check their own.
+    """
+    if is_cupy(values) or values.size == 0:
+        return
+    if values.min() >= 0 and values.max() < count:
+        return
+    wrong = (values < 0) | (values >= count)
+    if allowed is not None:
+        wrong &= values != allowed
+    if wrong.any():
+        where = np.unravel_index(int(np.argmax(wrong)), values.shape)
+        place = ", ".join(map(str, map(int, where)))
+        also = "" if allowed is None else f" (or {allowed}, which is ignored)"
+        raise ValueError(f"{name}[{place}] is {int(values[where])}, needs to lie in [0, {count}){also}")
