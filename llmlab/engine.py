@@ -1,0 +1,290 @@
+"""Runs the schedules of a graph: forward, forward and backward, with all memory laid out beforehand.
+
+    engine = Engine(graph, parameters, policy="selective", workers=2)
+    loss = engine.forward_backward(tokens, targets)      # adds into parameters.gradient
+
+On a CPU, `workers` Python threads each run the schedule on a slice of the batch: NumPy lets go of the interpreter
+lock in all that takes time, and elementwise work, which BLAS threads never share, is then shared too. Each worker
+has an arena and a gradient buffer of its own, and these are added in fixed order: the bits depend on the number of
+workers, and on nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+from llmlab import arrays
+from llmlab.checkpointing import policies, schedule
+from llmlab.graph import Graph
+from llmlab.parameters import Parameters, Views, aligned_zeros
+from llmlab.program import Call, Plan, bind, loss_gradient
+
+__all__ = ["Engine", "usable_cores"]
+
+CHUNK = 1 << 15
+"""Elements of a gradient that are added up at a time: two such chunks fit into a core's cache."""
+
+
+def usable_cores() -> int:
+    """CPU cores that this process may use: a sensible number of workers, where the batch is that large."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Engine:
+    """Runs a graph on batches of up to its own sizes.
+
+    `policy` is "none", "selective" or "full", or a set of tensors to keep for backward: it changes memory and time,
+    never a bit of the results. `workers` is the number of threads on a CPU, at most the batch size. `observer`, if
+    set, is called with (action, node) before and after everything that is computed, for timing.
+
+    Nothing here waits for a GPU: losses come back as arrays, and are read when somebody asks for their value.
+
+    >>> from llmlab.models import gpt2
+    >>> config = gpt2.Config(V=5, T=4, L=1, H=1, C=8)
+    >>> graph = gpt2.build(config, B=2)
+    >>> parameters = Parameters(graph.parameters)
+    >>> gpt2.initialise(parameters, config, seed=0)
+    >>> engine = Engine(graph, parameters)
+    >>> tokens = np.array([[0, 1, 2, 3], [1, 2, 3, 4]])
+    >>> round(float(engine.forward_backward(tokens, (tokens + 1) % 5)), 1)   # about log 5
+    1.6
+    """
+
+    def __init__(self, graph: Graph, parameters: Parameters, policy: str | Collection[str] = "none",
+                 workers: int = 1, observer: Callable | None = None) -> None:
+        B = graph.sizes["B"]
+        if not 1 <= workers <= B:
+            raise ValueError(f"workers is {workers}, needs to lie in [1, {B}], B being the largest batch")
+        if workers > 1 and parameters.device != "cpu":
+            raise ValueError(f"workers is {workers}, needs to be 1 on a GPU, which shares out the work by itself")
+        self.graph, self.parameters, self.observer = graph, parameters, observer
+        self.step = 0
+        """Calls of `forward_backward` so far: what dropout draws its masks from. Save it, and restore it."""
+        keep = policies.keep(policy, graph)
+        loss = graph.nodes[-1]
+        self.logits_name, self.loss_name = loss.arguments["logits"], loss.results["loss"]
+        self.ignore_index = loss.attributes.get("ignore_index", -100)
+        self.vocabulary = loss.attributes.get("vocabulary", graph.shape(self.logits_name)[-1])
+        rows = -(-B // workers)
+        slice_graph = Graph({**graph.sizes, "B": rows}, graph.nodes, graph.tensors, graph.parameters, graph.inputs)
+        compute = parameters.dtype
+        self.plans = {
+            "training": Plan(schedule.training(slice_graph, keep), slice_graph, compute),
+            "loss": Plan(schedule.inference(slice_graph, [self.loss_name]), slice_graph, compute),
+            "logits": Plan(schedule.inference(slice_graph, [self.logits_name]), slice_graph, compute),
+        }
+        self._runners = [_Runner(self.plans, parameters, own_gradient=w > 0) for w in range(workers)]
+        self._pool = ThreadPoolExecutor(workers - 1) if workers > 1 else None
+        self._blas = _blas_controller() if workers > 1 else None
+
+    # Public doors
+
+    def forward_backward(self, tokens: Any, targets: Any, weight: Any = None, scale: Any = None) -> Any:
+        """The loss of a batch; its gradient is added into `parameters.gradient`.
+
+        tokens and targets (b, t) integers, b <= B and t <= T; targets may be -100 where there is nothing to learn.
+        The loss is `weight` times the mean over the valid tokens. With several micro-batches in a step, let `weight`
+        be a micro-batch's share of the step's valid tokens: then losses and gradients add up to those of the whole
+        step. The gradient, and only it, is also multiplied by `scale`, the loss scale of float16. Both may be
+        numbers or arrays on the device.
+        """
+        tokens, targets = self._checked(tokens, targets)
+        weight = 1.0 if weight is None else weight
+        seed = weight if scale is None else weight * scale
+        loss = self._run("training", tokens, targets, seed)
+        self.step += 1
+        return loss * _weight(weight, loss)
+
+    def loss(self, tokens: Any, targets: Any) -> Any:
+        """The mean loss over the valid tokens of a batch, forward only, in less memory."""
+        return self._run("loss", *self._checked(tokens, targets), 1.0)
+
+    def logits(self, tokens: Any) -> Any:
+        """The logits (b, t, V) of a batch: a new array."""
+        tokens, _ = self._checked(tokens, None)
+        runner = self._runners[0]
+        out = []
+        rows = self.plans["logits"].graph.sizes["B"]
+        for start in range(0, len(tokens), rows):
+            held = runner.run("logits", tokens[start:start + rows], None, 1.0, self.step, start, self.observer)
+            out.append(held[self.logits_name][..., :self.vocabulary].copy())
+        return out[0] if len(out) == 1 else np.concatenate(out)
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes: what the timeline predicts for a training step, and what is held in arenas and by workers."""
+        return {
+            "predicted_peak": self.predicted_peak,
+            "arena": sum(r.arena.nbytes for r in self._runners),
+            "worker_gradients": sum(r.gradient.nbytes for r in self._runners[1:]),
+            "inputs": sum(r.input_bytes for r in self._runners),
+        }
+
+    @property
+    def predicted_peak(self) -> int:
+        """Bytes of activations and their gradients at the peak of a training step, by the timeline, of all workers."""
+        return len(self._runners) * self.plans["training"].peak
+
+    @property
+    def bytes_held(self) -> int:
+        """Bytes that the engine holds: arenas, inputs, and the gradient buffers of its workers; not the parameters."""
+        memory = self.memory
+        return memory["arena"] + memory["worker_gradients"] + memory["inputs"]
+
+    # How it runs
+
+    def _run(self, what: str, tokens: Any, targets: Any, seed: Any) -> Any:
+        """Run a plan on slices of the batch, and add up losses and gradients in the order of the slices."""
+        bounds = np.linspace(0, len(tokens), len(self._runners) + 1).astype(int)
+        slices = [slice(a, b) for a, b in zip(bounds, bounds[1:])]
+        if len(slices) == 1:
+            return self._runners[0].run(what, tokens, targets, seed, self.step, 0, self.observer)[self.loss_name].copy()
+        valid = [int(np.count_nonzero(targets[s] != self.ignore_index)) for s in slices]
+        shares = [n / max(sum(valid), 1) for n in valid]
+
+        def work(w: int) -> Any:
+            s = slices[w]
+            if s.start == s.stop:
+                return 0.0
+            held = self._runners[w].run(what, tokens[s], targets[s], seed * shares[w], self.step, s.start,
+                                        self.observer if w == 0 else None)
+            return held[self.loss_name] * _weight(shares[w], held[self.loss_name])
+
+        with self._blas.limit(limits=1) if self._blas else nullcontext():
+            losses = self._share_out(work)
+            if what == "training":
+                self._share_out(self._add_gradients)
+        return np.asarray(sum(losses[1:], losses[0]))
+
+    def _share_out(self, work: Callable[[int], Any]) -> list[Any]:
+        """work(0) here and work(1), work(2)... in the pool; their results in order."""
+        others = [self._pool.submit(work, w) for w in range(1, len(self._runners))]
+        try:
+            first = work(0)
+        finally:
+            results = [future.exception() or future.result() for future in others]
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return [first, *results]
+
+    def _add_gradients(self, w: int) -> None:
+        """A worker's share of the elements: add the workers' gradients to the total, and set them back to zero."""
+        total = self.parameters.gradient
+        bounds = np.linspace(0, total.size, len(self._runners) + 1).astype(int)
+        for start in range(bounds[w], bounds[w + 1], CHUNK):
+            chunk = slice(start, min(start + CHUNK, bounds[w + 1]))
+            for runner in self._runners[1:]:
+                total[chunk] += runner.gradient[chunk]
+                runner.gradient[chunk] = 0
+
+    def _checked(self, tokens: Any, targets: Any) -> tuple[Any, Any]:
+        """Tokens and targets as arrays (b, t) that fit, or a ValueError."""
+        B, T = self.graph.sizes["B"], self.graph.sizes["T"]
+        tokens = _integers("tokens", tokens)
+        if tokens.ndim != 2 or not (1 <= tokens.shape[0] <= B and 1 <= tokens.shape[1] <= T):
+            raise ValueError(f"tokens has shape {tokens.shape}, needs to be (b, t) with 1 <= b <= {B}, 1 <= t <= {T}")
+        if targets is not None:
+            targets = _integers("targets", targets)
+            if targets.shape != tokens.shape:
+                raise ValueError(f"targets has shape {targets.shape}, needs that of tokens, {tokens.shape}")
+        return tokens, targets
+
+
+class _Runner:
+    """One arena, one set of inputs and one gradient buffer, and the programs bound to them."""
+
+    def __init__(self, plans: dict[str, Plan], parameters: Parameters, own_gradient: bool) -> None:
+        self.plans, self.parameters = plans, parameters
+        device = parameters.device
+        self.arena = aligned_zeros(max(p.arena_bytes for p in plans.values()), np.dtype(np.uint8), device)
+        self.gradient, self.grad = parameters.gradient, parameters.grad
+        if own_gradient:
+            self.gradient, self.grad = parameters.gradient_like()
+        graph = plans["training"].graph
+        self.inputs = {
+            name: aligned_zeros(int(np.prod(graph.shape(name))), graph.dtype(name, parameters.dtype), device)
+            for name in graph.inputs
+        }
+        self.seed_name = loss_gradient(graph)
+        self.inputs[self.seed_name] = aligned_zeros(1, arrays.accumulation_dtype(parameters.dtype), device)
+        self.programs: dict[tuple, tuple[list[Call], dict[str, Any], dict[str, Any]]] = {}
+
+    @property
+    def input_bytes(self) -> int:
+        return sum(x.nbytes for x in self.inputs.values())
+
+    def run(self, what: str, tokens: Any, targets: Any, seed: Any, step: int, row: int,
+            observer: Callable | None) -> dict[str, Any]:
+        """Run a program on a slice of a batch; returns the tensors alive at its end, which the next run overwrites."""
+        calls, held, inputs = self._program(what, *tokens.shape, row)
+        _fill(inputs["tokens"], tokens)
+        if targets is not None:
+            _fill(inputs["targets"], targets)
+        inputs[self.seed_name][...] = seed
+        if "step" in inputs:
+            inputs["step"][...] = step
+        if observer is None:
+            for call in calls:
+                call.make()
+        else:
+            for call in calls:
+                observer(call.action, call.node)
+                call.make()
+                observer(call.action, call.node)
+        return held
+
+    def _program(self, what: str, b: int, t: int, row: int) -> tuple[list[Call], dict[str, Any], dict[str, Any]]:
+        key = (what, b, t, row)
+        if key not in self.programs:
+            plan = self.plans[what]
+            sizes = {**plan.graph.sizes, "B": b, "T": t}
+            inputs = {
+                name: flat[:int(np.prod(plan.graph.shape(name, sizes)))].reshape(plan.graph.shape(name, sizes))
+                for name, flat in self.inputs.items() if name != self.seed_name
+            }
+            inputs[self.seed_name] = self.inputs[self.seed_name].reshape(())
+            external = _Lookup(inputs, self.parameters)
+            calls, held = bind(plan, self.arena, sizes, external, self.grad, row)
+            self.programs[key] = calls, held, inputs
+        return self.programs[key]
+
+
+class _Lookup(Views):
+    """Inputs first, then parameters."""
+
+    def __init__(self, inputs: dict[str, Any], parameters: Parameters) -> None:
+        self._views = {**parameters, **inputs}
+
+
+def _integers(name: str, values: Any) -> Any:
+    values = values if arrays.is_cupy(values) else np.asarray(values)
+    if values.dtype.kind not in "iu":
+        raise TypeError(f"{name} has dtype {values.dtype}, needs whole numbers")
+    return values
+
+
+def _fill(buffer: Any, values: Any) -> None:
+    """Copy token ids into an int32 input, from the host or the device."""
+    if arrays.is_cupy(buffer) and not arrays.is_cupy(values):
+        buffer.set(np.ascontiguousarray(values, dtype=buffer.dtype))
+    else:
+        buffer[...] = values
+
+
+def _weight(weight: Any, loss: Any) -> Any:
+    """A weight in the dtype of the loss, so that no product is promoted."""
+    return weight.astype(loss.dtype) if hasattr(weight, "astype") else loss.dtype.type(weight)
+
+
+def _blas_controller() -> Any:
+    """Sets the number of BLAS threads."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController().select(user_api="blas")

@@ -1,0 +1,1 @@
+"""Models: each a graph builder and an initialiser, nothing more."""
