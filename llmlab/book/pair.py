@@ -1,0 +1,67 @@
+"""A chapter's two files: `05-layernorm.md`, the source, and `05-layernorm.ipynb`, the same cells with outputs.
+
+Pairs are compared by content and never synchronised by modification time: after a clone the times of the two
+files are milliseconds apart, and the older one may be the one that was edited.
+"""
+
+from pathlib import Path
+
+import nbformat
+
+from llmlab.book.toc import Chapter
+
+FORMAT = "md:myst"
+
+# The one form of notebook metadata, so that JupyterLab, jupytext and `llmlab book run` write the same bytes.
+METADATA = {
+    "jupytext": {
+        "cell_metadata_filter": "tags,jupyter,-all",
+        "formats": "ipynb,md:myst",
+        "notebook_metadata_filter": "kernelspec,-jupytext.text_representation.jupytext_version",
+        "text_representation": {"extension": ".md", "format_name": "myst", "format_version": "0.13"},
+    },
+    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+}
+
+
+def read_source(path: Path) -> nbformat.NotebookNode:
+    """The `.md` as a notebook without outputs; cell ids count from "cell-00", so that they never change by chance."""
+    import jupytext
+
+    notebook = jupytext.read(path, fmt=FORMAT)
+    for number, cell in enumerate(notebook.cells):
+        cell.id = f"cell-{number:02d}"
+    return notebook
+
+
+def read_notebook(path: Path) -> nbformat.NotebookNode:
+    """The `.ipynb`, validated against the notebook format."""
+    return nbformat.read(path, as_version=4)
+
+
+def differences(chapter: Chapter) -> list[str]:
+    """Where the text of the two files differs, cell by cell; empty if they are equal (case: outputs are not compared)."""
+    source, notebook = read_source(chapter.source).cells, read_notebook(chapter.notebook).cells
+    found = [
+        f"cell {number} differs: {chapter.source.name} has {_excerpt(a, b)}, {chapter.notebook.name} has {_excerpt(b, a)}"
+        for number, (a, b) in enumerate(zip(source, notebook, strict=False))
+        if _content(a) != _content(b)
+    ]
+    if len(source) != len(notebook):
+        found.append(
+            f"{chapter.source.name} has {len(source)} cells, {chapter.notebook.name} has {len(notebook)}"
+        )
+    return found
+
+
+def _content(cell: nbformat.NotebookNode) -> tuple:
+    return cell.cell_type, cell.source.rstrip(), tuple(cell.metadata.get("tags", ()))
+
+
+def _excerpt(cell: nbformat.NotebookNode, other: nbformat.NotebookNode) -> str:
+    """The first line of `cell` that `other` lacks."""
+    if cell.cell_type != other.cell_type:
+        return f"a {cell.cell_type} cell"
+    theirs = set(other.source.splitlines())
+    line = next((line for line in cell.source.splitlines() if line not in theirs), None)
+    return f"tags {cell.metadata.get('tags', [])}" if line is None else repr(line.strip()[:60])
