@@ -12,7 +12,7 @@ from llmlab.arrays import is_cupy
 from llmlab.kernels import emulation
 
 
-def accelerated(module: str, function: str, check: Callable | None = None) -> Callable:
+def accelerated(module: str, function: str) -> Callable:
     """Give an op's text its kernel: ``llmlab.kernels.<module>.<function>``, a launcher of the same signature.
 
     NumPy arrays run the text, and the launcher inside ``kernels.emulated()``. CuPy arrays run the launcher.
@@ -22,7 +22,6 @@ def accelerated(module: str, function: str, check: Callable | None = None) -> Ca
 
     Args:
         module, function: where the launcher is; it is imported at its first use.
-        check: called with the arguments before either runs, to raise at bad ones.
 
     Raises:
         TypeError: when one call mixes NumPy and CuPy arrays.
@@ -31,8 +30,6 @@ def accelerated(module: str, function: str, check: Callable | None = None) -> Ca
     def decorate(text: Callable) -> Callable:
         @functools.wraps(text)
         def door(*args, **kwargs):
-            if check is not None:
-                check(*args, **kwargs)
             if _wants_kernel(text, args, kwargs):
                 result = _launcher(module, function)(*args, **kwargs)
                 if result is not NotImplemented:
