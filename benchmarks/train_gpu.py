@@ -1,0 +1,195 @@
+"""A whole training step on a GPU: llmlab against plain PyTorch, eager and compiled, side by side in one process.
+
+    python benchmarks/train_gpu.py                                   # 124M at B = 4, 8, 32, 64, and 774M
+    python benchmarks/train_gpu.py --cases 124M:64 --systems llmlab compile
+
+A step is forward, backward, clipping by the global norm and AdamW, in bfloat16 with float32 masters, on
+random tokens, T = 1024, the vocabulary padded to 50,304. Times are medians of steps between CUDA events.
+Peak memory is what each framework's allocator counted as in use, torch's caching not held against it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+import time
+from collections import defaultdict
+
+import cupy
+import numpy as np
+import torch
+from common import copy_bandwidth, write_results
+from torch_gpt2 import GPT2, make_step
+
+from llmlab.engine import Engine
+from llmlab.models import gpt2
+from llmlab.ops import attention
+from llmlab.optim.adamw import AdamW
+from llmlab.parameters import Parameters
+
+V, T = 50304, 1024
+MODELS = {"124M": (12, 12, 768), "355M": (24, 16, 1024), "774M": (36, 20, 1280)}
+CASES = ["124M:4", "124M:8", "124M:32", "124M:64", "774M:8"]
+SYSTEMS = ["llmlab", "eager", "compile"]
+LEARNING_RATE = 1e-4
+GIB = 2**30
+
+
+def batch(B: int) -> tuple[np.ndarray, np.ndarray]:
+    tokens = np.random.default_rng(0).integers(0, V, (B, T + 1))
+    return tokens[:, :-1].astype(np.int32), tokens[:, 1:].astype(np.int32)
+
+
+def llmlab_step(model: str, B: int, precision: str, policy: str):
+    """The engine, and a function that does one step without waiting for the device."""
+    L, H, C = MODELS[model]
+    config = gpt2.Config(V=V, T=T, L=L, H=H, C=C)
+    graph = gpt2.build(config, B)
+    parameters = Parameters(graph.parameters, dtype=precision, device="cuda")
+    gpt2.initialise(parameters, config, seed=0)
+    engine = Engine(graph, parameters, policy=policy)
+    optimizer = AdamW(parameters, weight_decay=0.1, clip=1.0)
+    tokens, targets = (cupy.asarray(a) for a in batch(B))
+
+    def step():
+        loss = engine.forward_backward(tokens, targets)
+        optimizer.step(LEARNING_RATE)
+        parameters.zero_grad()
+        return loss
+
+    return engine, step
+
+
+def torch_step(model: str, B: int, compiled: bool):
+    L, H, C = MODELS[model]
+    torch.manual_seed(0)
+    step = make_step(GPT2(V, T, L, H, C).cuda(), lr=LEARNING_RATE, autocast=torch.bfloat16, compiled=compiled)
+    tokens, targets = (torch.from_numpy(a).cuda().long() for a in batch(B))
+    return lambda: step(tokens, targets)
+
+
+def cupy_events(step, steps: int) -> list[float]:
+    events = [cupy.cuda.Event() for _ in range(steps + 1)]
+    events[0].record()
+    for event in events[1:]:
+        step()
+        event.record()
+    events[-1].synchronize()
+    return [cupy.cuda.get_elapsed_time(a, b) for a, b in zip(events, events[1:])]
+
+
+def torch_events(step, steps: int) -> list[float]:
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
+    events[0].record()
+    for event in events[1:]:
+        step()
+        event.record()
+    torch.cuda.synchronize()
+    return [a.elapsed_time(b) for a, b in zip(events, events[1:])]
+
+
+def host_milliseconds(step) -> float:
+    """What the host needs to issue one step, the device's queue being empty at its start."""
+    cupy.cuda.Device().synchronize()
+    start = time.perf_counter()
+    step()
+    elapsed = time.perf_counter() - start
+    cupy.cuda.Device().synchronize()
+    return elapsed * 1e3
+
+
+def taken_apart(engine: Engine, step) -> dict[str, float]:
+    """Milliseconds of one step by op and direction: events round every action, medians over steps."""
+    marks: list[tuple[str, cupy.cuda.Event]] = []
+
+    def observer(action, node):
+        event = cupy.cuda.Event()
+        event.record()
+        op = node.op.__name__.rsplit(".", 1)[-1]
+        op = f"{op} {node.name.rsplit('.', 1)[-1]}" if op == "linear" else op
+        marks.append((f"{op} {action.function}", event))
+
+    totals = defaultdict(list)
+    for _ in range(5):
+        marks.clear()
+        engine.observer = observer
+        step()
+        engine.observer = None
+        cupy.cuda.Device().synchronize()
+        sums = defaultdict(float)
+        for (kind, start), (_, end) in zip(marks[::2], marks[1::2]):
+            sums[kind] += cupy.cuda.get_elapsed_time(start, end)
+        for kind, ms in sums.items():
+            totals[kind].append(ms)
+    return {kind: statistics.median(ms) for kind, ms in totals.items()}
+
+
+def measure(system: str, model: str, B: int, args: argparse.Namespace) -> dict:
+    """One system on one case: milliseconds a step, tokens a second, peak memory; memory is given back after."""
+    row = {"system": system, "model": model, "B": B, "precision": args.precision}
+    if system == "llmlab":
+        pool = cupy.get_default_memory_pool()
+        before = pool.used_bytes()
+        engine, step = llmlab_step(model, B, args.precision, args.policy)
+        times = cupy_events(step, args.warmup + args.steps)[args.warmup:]
+        row |= {"policy": args.policy, "attention": attention_name(), "memory": engine.memory,
+                "host_ms": statistics.median(host_milliseconds(step) for _ in range(5)),
+                "peak_gib": (pool.total_bytes() - before) / GIB}
+        if args.apart:
+            row["apart_ms"] = taken_apart(engine, step)
+        del engine, step
+        gc.collect()
+        pool.free_all_blocks()
+    else:
+        torch.cuda.reset_peak_memory_stats()
+        step = torch_step(model, B, compiled=system == "compile")
+        times = torch_events(step, args.warmup + args.steps)[args.warmup:]
+        row["peak_gib"] = torch.cuda.max_memory_allocated() / GIB
+        del step
+        torch.compiler.reset()
+        gc.collect()
+        torch.cuda.empty_cache()
+    ms = statistics.median(times)
+    return row | {"ms": ms, "ms_min": min(times), "ms_max": max(times), "tokens_per_s": B * T / ms * 1e3}
+
+
+def attention_name() -> str:
+    return getattr(attention, "implementation", lambda: "own")()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--cases", nargs="+", default=CASES, help="model:B, such as 124M:64")
+    parser.add_argument("--systems", nargs="+", default=SYSTEMS, choices=SYSTEMS)
+    parser.add_argument("--precision", default="bfloat16", choices=["float32", "bfloat16", "float16"])
+    parser.add_argument("--policy", default="none", choices=["none", "selective", "full"])
+    parser.add_argument("--warmup", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=15)
+    parser.add_argument("--apart", action="store_true", help="also time every kind of kernel in llmlab's step")
+    parser.add_argument("--name", default="train_gpu", help="name of the file of results")
+    args = parser.parse_args()
+    torch.set_float32_matmul_precision("high")
+
+    rows = []
+    print(f"{'case':>10} {'system':>8} {'ms/step':>9} {'tokens/s':>10} {'peak GiB':>9} {'host ms':>8}", flush=True)
+    for case in args.cases:
+        model, B = case.split(":")
+        for system in args.systems:
+            row = measure(system, model, int(B), args)
+            rows.append(row)
+            print(f"{case:>10} {system:>8} {row['ms']:9.2f} {row['tokens_per_s']:10,.0f} {row['peak_gib']:9.2f} "
+                  f"{row.get('host_ms', float('nan')):8.2f}", flush=True)
+        compiled = [r for r in rows if (r["model"], r["B"], r["system"]) == (model, int(B), "compile")]
+        ours = [r for r in rows if (r["model"], r["B"], r["system"]) == (model, int(B), "llmlab")]
+        if compiled and ours:
+            print(f"{case:>10} llmlab / torch.compile: {ours[0]['tokens_per_s'] / compiled[0]['tokens_per_s']:.3f}",
+                  flush=True)
+    for row in rows:
+        for kind, ms in sorted(row.get("apart_ms", {}).items(), key=lambda item: -item[1]):
+            print(f"    {row['model']}:{row['B']} {kind:40} {ms:8.3f} ms")
+    write_results(args.name, {"copy_bandwidth_TBps": copy_bandwidth(), "rows": rows})
+
+
+if __name__ == "__main__":
+    main()
