@@ -116,12 +116,14 @@ __device__ __forceinline__ void store_row(T* row, index_t i, index_t n, const fl
 // with distance d, each lane holds the result over the lanes that differ from it in the bits of d and above; after
 // d = 1, all 32 lanes hold the result over the whole warp, in the same order of additions, so the same bits.
 
+__device__ __forceinline__ float negative_infinity() { return __int_as_float(0xff800000); }
+
 struct Sum {
-  static constexpr float neutral = 0.0f;
+  __device__ __forceinline__ static float neutral() { return 0.0f; }
   __device__ __forceinline__ static float of(float a, float b) { return a + b; }
 };
 struct Max {
-  static constexpr float neutral = -__builtin_huge_valf();
+  __device__ __forceinline__ static float neutral() { return negative_infinity(); }
   __device__ __forceinline__ static float of(float a, float b) { return fmaxf(a, b); }
 };
 
@@ -142,7 +144,7 @@ template <class Op> __device__ __forceinline__ float block_reduce(float v) {
   __syncthreads();  // a call before this one may still be reading of_warp
   if (lane == 0) of_warp[warp] = v;
   __syncthreads();
-  return warp_reduce<Op>(lane < warps ? of_warp[lane] : Op::neutral);
+  return warp_reduce<Op>(lane < warps ? of_warp[lane] : Op::neutral());
 }
 __device__ __forceinline__ float block_sum(float v) { return block_reduce<Sum>(v); }
 __device__ __forceinline__ float block_max(float v) { return block_reduce<Max>(v); }

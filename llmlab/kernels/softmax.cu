@@ -37,9 +37,9 @@ __global__ void __launch_bounds__(128) softmax_forward_warp(T* y, const T* x, in
   if (n >= N) return;
   const index_t first = ALIGNED ? 0 : first_pack(x + n * C);
   float v[PACKS][Pack<T>::size];
-  load_lane<ALIGNED>(v, x + n * C, first, C, Max::neutral);  // exp of what is outside the row will be 0
+  load_lane<ALIGNED>(v, x + n * C, first, C, negative_infinity());  // exp of what is outside the row will be 0
 
-  float m = Max::neutral;
+  float m = negative_infinity();
 #pragma unroll
   for (int j = 0; j < PACKS; j++)
 #pragma unroll
@@ -92,13 +92,13 @@ constexpr int IN_FLIGHT = 4;  // packs whose loads a thread starts before it use
 // The sum of exp(v - m) over what a thread has seen so far, m being the maximum so far. A larger m later rescales the
 // sum, so one reading is enough (Milakov and Gimelshein, 2018).
 struct Running {
-  float m = Max::neutral, sum = 0.0f;
+  float m = negative_infinity(), sum = 0.0f;
 
   template <int size> __device__ __forceinline__ void see(const float (&v)[size]) {
     float larger = m;
 #pragma unroll
     for (int k = 0; k < size; k++) larger = fmaxf(larger, v[k]);
-    if (larger == Max::neutral) return;  // nothing but -infinity: -infinity minus itself would be NaN
+    if (larger == negative_infinity()) return;  // nothing but -infinity: -infinity minus itself would be NaN
     sum *= __expf(m - larger);
 #pragma unroll
     for (int k = 0; k < size; k++) sum += __expf(v[k] - larger);
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(512) softmax_forward_block(T* y, const T* x, i
 
   Running running;
   for_each_pack<size>(
-      first, C, [&](int u, index_t i) { load_row<ALIGNED>(v[u], row, i, C, Max::neutral); },
+      first, C, [&](int u, index_t i) { load_row<ALIGNED>(v[u], row, i, C, negative_infinity()); },
       [&](int u, index_t i) {
         running.see(v[u]);
         const int p = (i - first) / size;
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(512) softmax_forward_block(T* y, const T* x, i
         if (p < kept) {
           unpack<T>(v[u], keep[p]);
         } else {
-          load_row<ALIGNED>(v[u], row, i, C, Max::neutral);
+          load_row<ALIGNED>(v[u], row, i, C, negative_infinity());
         }
       },
       [&](int u, index_t i) {
