@@ -1,4 +1,4 @@
-"""`llmlab <command>`: finds the command, hands it the remaining words, and turns a `UserError` into one line."""
+"""`llmlab <command>`: finds the command, hands it the other words, turns a `UserError` into one line."""
 
 import argparse
 import importlib
@@ -22,10 +22,10 @@ COMMANDS = {
     "train": Command("llmlab.cli.train", "train a GPT on text, or go on with a run"),
     "sample": Command("llmlab.cli.sample", "let a trained run continue a text"),
     "data": Command("llmlab.cli.data", "list the corpora, or write one as token shards"),
-    "doctor": Command("llmlab.cli.doctor", "tell what this machine has, and what each missing piece would give"),
+    "doctor": Command("llmlab.cli.doctor", "tell what this machine has, and what more would give"),
     "lab": Command("llmlab.book.cli", "open the book in JupyterLab", ("lab",)),
     "book": Command("llmlab.book.cli", "build, run and test the book"),
-    "check": Command("llmlab.book.cli", "check that the book is whole and its notebooks are current", ("check",)),
+    "check": Command("llmlab.book.cli", "check that the book is whole and current", ("check",)),
     "kernel": Command("llmlab.kernels.cli", "check or profile a CUDA kernel on this machine, GPU or not"),
 }
 

@@ -1,1 +1,1 @@
-"""Text, and the way from text to token arrays: corpora, the byte tokenizer, token shards, n-gram baselines."""
+"""Text, and the way from text to token arrays: corpora, byte tokenizer, token shards, n-gram baselines."""

@@ -21,7 +21,7 @@ class Corpus(NamedTuple):
 def pydoc() -> bytes:
     """The documentation topics that ship inside every CPython: about 466 kB of technical English.
 
-    The topics are joined in sorted order by blank lines. The text differs a little between versions of Python.
+    The topics are joined in sorted order by blank lines; the text differs a little from Python to Python.
 
     >>> pydoc()[:25]
     b'The "assert" statement\\n**'
@@ -44,8 +44,8 @@ def tinyshakespeare() -> bytes:
         path = pooch.retrieve(url, checksum, fname="tinyshakespeare.txt", path=pooch.os_cache("llmlab"))
     except (OSError, ValueError) as error:  # no network, or a file that is not the one we know
         raise UserError(
-            f"--data tinyshakespeare: could not fetch {url} ({type(error).__name__}): it needs a network the first "
-            "time; without one, train on `--data pydoc` or on your own text files"
+            f"--data tinyshakespeare: could not fetch {url} ({type(error).__name__}): it needs a network "
+            "the first time; without one, train on `--data pydoc` or on your own text files"
         ) from error
     finally:
         logger.setLevel(level)
@@ -56,11 +56,12 @@ NAMED: dict[str, Callable[[], bytes]] = {"pydoc": pydoc, "tinyshakespeare": tiny
 
 
 def load(sources: Sequence[str]) -> Corpus:
-    """Read a corpus: one name of `NAMED`, or any number of files, folders and patterns, joined by blank lines.
+    """Read a corpus: one name of `NAMED`, or files, folders and patterns, joined by blank lines.
 
     Of a folder, every .txt, .md and .rst file below it is read, in sorted order.
 
-    Raises `UserError` for an unknown name, a missing or unreadable file, a folder without text, and an empty corpus.
+    Raises `UserError` for an unknown name, a missing or unreadable file, a folder without text, and an
+    empty corpus.
 
     >>> load(["pydoc"]).name
     'pydoc'

@@ -5,12 +5,14 @@ import numpy as np
 NAMES = ("uniform", "unigram", "bigram", "trigram", "four-gram", "five-gram")
 
 
-def losses(train: np.ndarray, held_out: np.ndarray, vocabulary: int = 256, orders: int = 5) -> dict[str, float]:
-    """Mean loss on `held_out`, in nats per token, of the uniform guess and of 1- to `orders`-gram counts of `train`
-    (fewer orders for a vocabulary so large that `orders` ids do not fit in 63 bits).
+def losses(
+    train: np.ndarray, held_out: np.ndarray, vocabulary: int = 256, orders: int = 5
+) -> dict[str, float]:
+    """Mean loss on `held_out`, in nats per token, of the uniform guess and of 1- to `orders`-gram counts of
+    `train` (fewer orders for a vocabulary so large that `orders` ids do not fit in 63 bits).
 
-    Each order is smoothed by the one below it, with Witten and Bell's weight (IEEE Trans. Information Theory 37(4),
-    1991, method C): a context c seen N(c) times and followed by D(c) different tokens gives
+    Each order is smoothed by the one below it, with Witten and Bell's weight (IEEE Trans. Information
+    Theory 37(4), 1991, method C): a context c seen N(c) times and followed by D(c) different tokens gives
 
         p_n(w | c) = (N(c, w) + D(c) p_{n-1}(w | c')) / (N(c) + D(c)),     c' = c without its oldest token
 

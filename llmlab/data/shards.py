@@ -87,7 +87,7 @@ def write_folder(
     tokenizer: str = "bytes",
     shard_tokens: int = 100_000_000,
 ) -> None:
-    """Write each split as shards of at most `shard_tokens` ids, and the index last: no index, no half-written folder.
+    """Write each split as shards of at most `shard_tokens` ids; the index comes last, and makes it whole.
 
     Raises `UserError` when the folder already holds shards.
     """
@@ -105,7 +105,9 @@ def write_folder(
     (folder / INDEX).write_text(json.dumps(index, indent=1) + "\n")
 
 
-def open_folder(folder: str | Path, splits: Sequence[str] = ("train", "val")) -> tuple[dict[str, Tokens], dict]:
+def open_folder(
+    folder: str | Path, splits: Sequence[str] = ("train", "val")
+) -> tuple[dict[str, Tokens], dict]:
     """The splits of a folder of shards, and its index.
 
     Raises `UserError` naming what is missing or does not fit the index.

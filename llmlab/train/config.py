@@ -18,9 +18,11 @@ class Data:
 
     data: tuple[str, ...] = setting(
         ("pydoc",),
-        "corpus: a name (pydoc, tinyshakespeare), text files, folders or patterns, or a folder of token shards",
+        "a corpus: pydoc, tinyshakespeare, text files, folders, patterns, or a folder of token shards",
     )
-    held_out: float = setting(0.1, "fraction of the text, at its end, never trained on", limits={">": 0, "<": 1})
+    held_out: float = setting(
+        0.1, "fraction of the text, at its end, never trained on", limits={">": 0, "<": 1}
+    )
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,17 @@ class Optimizer:
     """AdamW with warm-up, cosine decay, and clipping by the global norm."""
 
     lr: float = setting(2e-3, "peak learning rate, per step", limits={">": 0})
-    lr_end: float = setting(0.0, "learning rate at the end, as a fraction of the peak", limits={">=": 0, "<=": 1})
+    lr_end: float = setting(
+        0.0, "learning rate at the end, as a fraction of the peak", limits={">=": 0, "<=": 1}
+    )
     warmup: int = setting(100, "steps until the learning rate is at its peak", limits={">=": 0})
-    weight_decay: float = setting(0.1, "decay of matrices and embeddings, times the learning rate", limits={">=": 0})
+    weight_decay: float = setting(
+        0.1, "decay of matrices and embeddings, times the learning rate", limits={">=": 0}
+    )
     beta1: float = setting(0.9, "how much of the mean gradient each step keeps", limits={">=": 0, "<": 1})
-    beta2: float = setting(0.95, "how much of the mean squared gradient each step keeps", limits={">=": 0, "<": 1})
+    beta2: float = setting(
+        0.95, "how much of the mean squared gradient each step keeps", limits={">=": 0, "<": 1}
+    )
     eps: float = setting(1e-8, "added to the root of the mean squared gradient", limits={">": 0})
     clip: float = setting(1.0, "largest global norm of a step's gradient", limits={">": 0})
 
@@ -55,7 +63,9 @@ class Training:
     steps: int = setting(2000, "optimizer steps", limits={">=": 1}, fixed=False)
     B: int = setting(16, "batch: sequences computed at once", limits={">=": 1})
     accumulate: int = setting(1, "batches whose gradients make one step", limits={">=": 1})
-    seed: int = setting(1, "of the initial weights, the order of the data, dropout and samples", limits={">=": 0})
+    seed: int = setting(
+        1, "of the initial weights, the order of the data, dropout and samples", limits={">=": 0}
+    )
     device: str = setting("auto", "where to train", choices=("auto", "cpu", "cuda"), fixed=False)
     precision: str = setting(
         "float32",
@@ -68,8 +78,9 @@ class Training:
         choices=("none", "selective", "full"),
         fixed=False,
     )
-    workers: int = setting(0, "CPU threads that share a batch; 0: as many as there are cores, at most 4",
-                           limits={">=": 0})
+    workers: int = setting(
+        0, "CPU threads that share a batch; 0: as many as there are cores, at most 4", limits={">=": 0}
+    )
 
 
 @dataclass(frozen=True)
@@ -78,15 +89,25 @@ class Report:
 
     runs: str = setting("runs", "folder that holds the runs", fixed=False)
     name: str = setting("", "the run's folder in it; default: the corpus and a number", fixed=False)
-    eval_every: int = setting(250, "steps between evaluations on held-out text", limits={">=": 1}, fixed=False)
-    eval_tokens: int = setting(65536, "held-out tokens an evaluation reads, at most", limits={">=": 1}, fixed=False)
+    eval_every: int = setting(
+        250, "steps between evaluations on held-out text", limits={">=": 1}, fixed=False
+    )
+    eval_tokens: int = setting(
+        65536, "held-out tokens an evaluation reads, at most", limits={">=": 1}, fixed=False
+    )
     save_every: int = setting(250, "steps between saved states", limits={">=": 1}, fixed=False)
     keep: int = setting(2, "saved states to keep", limits={">=": 1}, fixed=False)
     sample: int = setting(400, "tokens to sample at the end", limits={">=": 0}, fixed=False)
     prompt: str = setting("The ", "text that the sample continues", fixed=False)
-    temperature: float = setting(0.8, "divides the logits before sampling; 0: always the likeliest token",
-                                 limits={">=": 0}, fixed=False)
-    top_k: int = setting(40, "sample among this many likeliest tokens; 0: among all", limits={">=": 0}, fixed=False)
+    temperature: float = setting(
+        0.8,
+        "divides the logits before sampling; 0: always the likeliest token",
+        limits={">=": 0},
+        fixed=False,
+    )
+    top_k: int = setting(
+        40, "sample among this many likeliest tokens; 0: among all", limits={">=": 0}, fixed=False
+    )
 
 
 @dataclass(frozen=True)
@@ -110,7 +131,9 @@ class Config:
             settings.check(SPECS[name], value)
         C, H = self.model.C, self.model.H
         if C % H:
-            raise UserError(f"C = {C} is not divisible by H = {H}: heads share the channels; try C = {H * -(-C // H)}")
+            raise UserError(
+                f"C = {C} is not divisible by H = {H}: heads share the channels; try C = {H * -(-C // H)}"
+            )
 
     def values(self) -> dict[str, Any]:
         """Every setting by its name, whatever its section: names are unique."""

@@ -1,4 +1,4 @@
-"""Batches of windows of a token sequence: shuffled, never repeated within an epoch, and found again by number."""
+"""Batches of shuffled windows of a token sequence, each found again by its number."""
 
 import functools
 import queue
@@ -16,8 +16,8 @@ Batch = TypeVar("Batch")
 class Loader:
     """Batch number k of a run, as a pure function of (seed, k): where a run stands is one integer.
 
-    An epoch cuts the tokens into windows of T at a random phase, and shuffles them. Sample i is window i mod n of
-    epoch i // n; batch k is samples kB ... kB + B - 1. Targets are the inputs moved by one token.
+    An epoch cuts the tokens into windows of T at a random phase, and shuffles them. Sample i is window i
+    mod n of epoch i // n; batch k is samples kB ... kB + B - 1. Targets are the inputs moved by one token.
 
     Raises `ValueError` for fewer than T + 1 tokens.
 

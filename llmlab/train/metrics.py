@@ -10,8 +10,8 @@ from typing import Any
 class Metrics:
     """An append-only `metrics.jsonl` that can be taken back to where a saved state left it.
 
-    A line is one step's training figures ("loss" in nats per token, "norm" of the gradient, "lr") or an evaluation
-    ("held_out"); "seconds" is training time since the run began.
+    A line holds one step's figures ("loss" in nats per token, "norm" of the gradient, "lr") or an
+    evaluation's ("held_out"); "seconds" is the time since the run began.
     """
 
     def __init__(self, path: str | Path, keep_bytes: int = 0):
@@ -38,7 +38,9 @@ def read(path: str | Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines[:-1]]
 
 
-def draw_loss(path: str | Path, records: list[dict[str, Any]], baselines: Mapping[str, float], title: str) -> None:
+def draw_loss(
+    path: str | Path, records: list[dict[str, Any]], baselines: Mapping[str, float], title: str
+) -> None:
     """Draw training and held-out loss over steps, with the n-gram losses as lines, into a PNG.
 
     A figure of its own, not pyplot's: drawing while a notebook or a thread is busy disturbs nobody.
@@ -54,16 +56,31 @@ def draw_loss(path: str | Path, records: list[dict[str, Any]], baselines: Mappin
         axes.plot(steps, losses, color="#9ecae1", linewidth=0.7)
         axes.plot(steps, smoothed(losses), color="#2171b5", linewidth=1.6, label="training (smoothed)")
     if held_out:
-        axes.plot(*zip(*held_out), color="#d94801", linewidth=1.8, marker="o", markersize=3.5,
-                  label=f"held out: {held_out[-1][1]:.3f} at the end")
+        axes.plot(
+            *zip(*held_out),
+            color="#d94801",
+            linewidth=1.8,
+            marker="o",
+            markersize=3.5,
+            label=f"held out: {held_out[-1][1]:.3f} at the end",
+        )
     for name, loss in baselines.items():
         axes.axhline(loss, color="#777777", linewidth=0.8, linestyle=(0, (4, 3)))
-        axes.annotate(f"{name} {loss:.2f}", (1, loss), xycoords=("axes fraction", "data"), xytext=(-4, 2),
-                      textcoords="offset points", ha="right", fontsize=8, color="#555555")
+        axes.annotate(
+            f"{name} {loss:.2f}",
+            (1, loss),
+            xycoords=("axes fraction", "data"),
+            xytext=(-4, 2),
+            textcoords="offset points",
+            ha="right",
+            fontsize=8,
+            color="#555555",
+        )
     last = train[-1][0] if train else 1
     axes.set(xlabel="step", ylabel="loss (nats per token)", title=title, xlim=(0, last))
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="upper center")
+    if train or held_out:
+        axes.legend(frameon=False, loc="upper center")
     figure.savefig(path)
 
 

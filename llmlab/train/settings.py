@@ -1,4 +1,4 @@
-"""Settings written once: a dataclass field with its meaning and limits becomes a check, a TOML key and a flag."""
+"""Settings written once: a dataclass field with meaning and limits becomes check, TOML key and flag."""
 
 import argparse
 import difflib
@@ -26,8 +26,8 @@ def setting(
 ) -> Any:
     """A dataclass field that says what it means, with unit, and what it may be.
 
-    `limits` maps a comparison to its bound, such as `{">": 0}`. A `fixed` setting is part of what a run is: the
-    run keeps it when it is resumed.
+    `limits` maps a comparison to its bound, such as `{">": 0}`. A `fixed` setting is part of what a run is:
+    the run keeps it when it is resumed.
     """
     metadata = {"help": help, "limits": dict(limits or {}), "choices": choices, "fixed": fixed}
     return field(default=default, metadata=metadata)
@@ -49,8 +49,12 @@ def check(spec: Field, value: Any) -> None:
         raise UserError(f"{spec.name} = {value!r}: needs {KINDS[wanted]} ({spec.metadata['help']})")
     if choices and value not in choices:
         raise UserError(f"{spec.name} = {value!r}: needs one of {', '.join(choices)}")
-    if number and not (math.isfinite(value) and all(COMPARE[sign](value, bound) for sign, bound in limits.items())):
-        raise UserError(f"{spec.name} = {value!r}: must be {bounds(spec) or 'finite'} ({spec.metadata['help']})")
+    if number and not (
+        math.isfinite(value) and all(COMPARE[sign](value, bound) for sign, bound in limits.items())
+    ):
+        raise UserError(
+            f"{spec.name} = {value!r}: must be {bounds(spec) or 'finite'} ({spec.metadata['help']})"
+        )
 
 
 def bounds(spec: Field) -> str:
@@ -58,8 +62,12 @@ def bounds(spec: Field) -> str:
     return " and ".join(f"{sign} {bound:g}" for sign, bound in spec.metadata["limits"].items())
 
 
-def add_arguments(parser: argparse.ArgumentParser, sections: Mapping[str, tuple[str, Iterable[Field]]]) -> None:
-    """Give a parser one flag a setting, grouped by section; only flags that were typed appear in its result."""
+def add_arguments(
+    parser: argparse.ArgumentParser, sections: Mapping[str, tuple[str, Iterable[Field]]]
+) -> None:
+    """Give a parser one flag a setting, grouped by section; only flags that were typed appear in its
+    result.
+    """
     for name, (title, specs) in sections.items():
         group = parser.add_argument_group(name, title)
         for spec in specs:
@@ -83,8 +91,8 @@ def add_arguments(parser: argparse.ArgumentParser, sections: Mapping[str, tuple[
 def read_toml(path: str | Path, sections: Mapping[str, Mapping[str, Field]]) -> dict[str, Any]:
     """The settings in a TOML file with one table a section, by name.
 
-    Raises `UserError` for a missing or malformed file, and for a table or key that is not known, with the nearest
-    one that is.
+    Raises `UserError` for a missing or malformed file, and for a table or key that is not known, with the
+    nearest one that is.
     """
     try:
         tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -98,7 +106,9 @@ def read_toml(path: str | Path, sections: Mapping[str, Mapping[str, Field]]) -> 
             raise UserError(f"{path}: unknown table [{section}]{nearest(section, sections)}")
         for name, value in table.items():
             if name not in sections[section]:
-                raise UserError(f"{path}: unknown key {name!r} in [{section}]{nearest(name, sections[section])}")
+                raise UserError(
+                    f"{path}: unknown key {name!r} in [{section}]{nearest(name, sections[section])}"
+                )
             values[name] = tuple(value) if isinstance(value, list) else value
     return values
 

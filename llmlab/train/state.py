@@ -1,8 +1,9 @@
-"""Saved states: everything a run needs to go on bit for bit, written so that a crash at any moment costs nothing.
+"""Saved states: all that a run needs to go on bit for bit, so written that no crash costs the last one.
 
-A state is two files: `step-00000500.safetensors` with the arrays, and `step-00000500.json` with the rest and the
-checksum of the arrays. Each is written under a temporary name, flushed to the disk, and renamed; the JSON comes
-last. So a state exists when its JSON does, and arrays and JSON can never be of two different steps.
+A state is two files: `step-00000500.safetensors` with the arrays, and `step-00000500.json` with the rest
+and the checksum of the arrays. Each is written under a temporary name, flushed to the disk, and renamed;
+the JSON comes last. So a state exists when its JSON does, and arrays and JSON can never be of two different
+steps.
 """
 
 import hashlib
@@ -21,7 +22,9 @@ from llmlab.errors import UserError
 FORMAT = 1
 
 
-def save(folder: str | Path, step: int, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any], keep: int) -> Path:
+def save(
+    folder: str | Path, step: int, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any], keep: int
+) -> Path:
     """Save arrays and facts (JSON values) as the state of a step, then drop all but the newest `keep` states.
 
     Returns the path of the JSON. Raises `OSError` when the disk refuses; older states are then untouched.
@@ -81,7 +84,9 @@ def load(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         if facts["format"] != FORMAT:
             raise UserError(f"{path}: has format {facts['format']}, this llmlab reads format {FORMAT}")
         if digest(weights) != facts["sha256"]:
-            raise UserError(f"{weights}: does not match its checksum; the file was damaged after it was written")
+            raise UserError(
+                f"{weights}: does not match its checksum; the file was damaged after it was written"
+            )
         return load_file(weights), facts
     except (OSError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, UserError):

@@ -1,0 +1,117 @@
+"""`llmlab doctor`: what this machine has, and what each missing piece would give."""
+
+import importlib.metadata
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from llmlab import __version__, arrays
+from llmlab.cli import Parser
+
+
+class Finding(NamedTuple):
+    """One thing looked for: what was found ("" if nothing), and what it gives."""
+
+    name: str
+    found: str
+    gives: str
+
+
+def main(argv: list[str]) -> int:
+    Parser(prog="llmlab doctor", description=__doc__.split(": ", 1)[1]).parse_args(argv)
+    print(
+        f"llmlab {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}\n"
+    )
+    for look in (machine, gpu, emulator, extras):
+        for finding in look():
+            mark, text = ("ok", finding.found) if finding.found else ("--", "not here")
+            print(f"  {mark}  {finding.name:<12} {text}" + ("" if finding.found else f"; {finding.gives}"))
+    print("\nEverything marked -- is optional: `llmlab train` and the chapters run without.")
+    return 0
+
+
+def machine() -> Iterator[Finding]:
+    """What training on the CPU stands on."""
+    from llmlab.engine import usable_cores
+
+    yield Finding("cores", f"{usable_cores()} usable", "")
+    yield Finding("memory", memory(), "")
+    yield Finding("NumPy", f"{np.__version__}, {blas()}", "")
+
+
+def memory() -> str:
+    """The machine's memory, as far as the system tells."""
+    try:
+        return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB"
+    except (AttributeError, ValueError, OSError):  # Windows has no sysconf
+        return "size unknown"
+
+
+def blas() -> str:
+    """The matrix-product library that NumPy uses, with its kernels: they decide most of the speed on a CPU."""
+    import threadpoolctl
+
+    pools = [p for p in threadpoolctl.threadpool_info() if p["user_api"] == "blas"]
+    if not pools:
+        return "with a BLAS that does not tell its name"
+    return ", ".join(
+        f"{p['internal_api']} {p['version']} ({p.get('architecture', 'unknown')} kernels)" for p in pools
+    )
+
+
+def gpu() -> Iterator[Finding]:
+    """What the GPU path stands on."""
+    cupy = version("cupy-cuda13x") or version("cupy-cuda12x")
+    yield Finding("CuPy", cupy, "pip install 'llmlab[gpu]' lets the kernels run on an NVIDIA GPU")
+    yield Finding("GPU", gpu_name(), "with one, `llmlab train` uses it and chapters time their kernels")
+
+
+def gpu_name() -> str:
+    """The current CUDA device, if CuPy sees one."""
+    if not arrays.gpu_available():
+        return ""
+    import cupy
+
+    properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
+    return f"{properties['name'].decode()}, {properties['totalGlobalMem'] / 2**30:.0f} GiB"
+
+
+def emulator() -> Iterator[Finding]:
+    """What runs CUDA kernels on the CPU."""
+    gives = "a C++ compiler (apt install g++, xcode-select --install, or pip install ziglang) runs CUDA kernels here"
+    yield Finding("C++", compiler(), gives)
+    yield Finding(
+        "nvcc", shutil.which("nvcc") or "", "the CUDA toolkit's compiler; only for its reports, never needed"
+    )
+
+
+def compiler() -> str:
+    """The compiler that the emulator would take."""
+    for name in filter(None, (os.environ.get("CXX"), "g++", "clang++", "c++")):
+        if path := shutil.which(name):
+            return path
+    return "ziglang " + version("ziglang") if version("ziglang") else ""
+
+
+def extras() -> Iterator[Finding]:
+    """The packages of the extras."""
+    wanted: dict[str, tuple[str, str]] = {
+        "torch": ("torch", "pip install 'llmlab[torch]' gives the oracle of the chapters, and interop"),
+        "jupyterlab": ("jupyterlab", "pip install 'llmlab[book]' opens and builds the book"),
+        "sphinx": ("sphinx", "pip install 'llmlab[book]' opens and builds the book"),
+        "pytest": ("pytest", "pip install 'llmlab[test]' runs the tests"),
+    }
+    for name, (package, gives) in wanted.items():
+        yield Finding(name, version(package), gives)
+
+
+def version(package: str) -> str:
+    """The installed version of a package, "" if it is not there."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""

@@ -1,0 +1,59 @@
+"""`llmlab train`: train a GPT on text, or go on with a run."""
+
+import time
+
+from llmlab.cli import Parser
+from llmlab.train import run, settings
+from llmlab.train.config import SECTIONS, TITLES, Config, read
+from llmlab.train.loop import Loop, describe
+
+
+def main(argv: list[str]) -> int:
+    parser = Parser(
+        prog="llmlab train",
+        usage="%(prog)s [--data TEXT ...] [--steps N] [...]  or  %(prog)s --resume RUN [--steps N] [...]",
+        description="Train a GPT-2 on text. Without arguments: a small one, on Python's own documentation.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", metavar="TOML", help="file with settings; flags given here go before it")
+    parser.add_argument(
+        "--resume", metavar="RUN", help="folder of a run to go on with, from its newest state"
+    )
+    settings.add_arguments(parser, {s: (TITLES[s], specs.values()) for s, specs in SECTIONS.items()})
+    given = vars(parser.parse_args(argv))
+    config, resume = given.pop("config"), given.pop("resume")
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    if resume:
+        if config:
+            parser.error("--resume takes the run's own configuration: leave --config out")
+        loop = run.resume(resume, given)
+    else:
+        loop = run.begin((read(config) if config else Config()).updated(given))
+    return train(loop)
+
+
+def train(loop: Loop) -> int:
+    """Run a loop to its end, telling what happens; 130 when it was interrupted."""
+    trainer, path, began = loop.trainer, loop.folder.path, time.perf_counter()
+    data, training = trainer.dataset, trainer.config.training
+    print(f"{describe(trainer)}")
+    print(
+        f"text {data.name}: {len(data.train):,} tokens to train on, {len(data.held_out):,} held out; "
+        f"{training.device}, {training.precision}"
+        + (f", {training.workers} threads" if training.device == "cpu" else "")
+    )
+    best = min(loop.baselines, key=loop.baselines.get)
+    print(
+        f"to beat: {loop.baselines[best]:.3f} nats per token, the best that counting n-grams can do ({best})"
+    )
+    if not loop.run():
+        print(f"interrupted and saved at step {trainer.step}; go on with\n  llmlab train --resume {path}")
+        return 130
+    print(f"\nheld-out loss {loop.held_out:.3f} nats per token after {time.perf_counter() - began:.0f} s")
+    print(f"\n{loop.sample()}\n")
+    for file in (loop.folder.loss_curve, loop.folder.sample, loop.folder.metrics, loop.folder.config):
+        print(f"  {file}")
+    print(
+        f"  {loop.folder.states}/  (to train on: `llmlab train --resume {path} --steps {2 * training.steps}`)"
+    )
+    return 0

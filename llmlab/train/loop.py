@@ -1,0 +1,182 @@
+"""The loop around the step: progress, metrics, evaluations, saved states, and a clean end."""
+
+import math
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tqdm import tqdm
+
+from llmlab.errors import UserError
+from llmlab.train import metrics, state
+from llmlab.train.folder import RunFolder
+from llmlab.train.loader import prefetched
+from llmlab.train.readback import Readback
+from llmlab.train.sampling import sample
+from llmlab.train.trainer import Trainer
+
+BAR = "{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} [{elapsed} < {remaining}] {postfix}"
+
+
+class Loop:
+    """Runs a trainer from where it stands to its last step, in a run folder."""
+
+    def __init__(self, trainer: Trainer, folder: RunFolder, seconds: float = 0.0, metrics_bytes: int = 0):
+        self.trainer, self.folder, self.config = trainer, folder, trainer.config
+        self.metrics = metrics.Metrics(folder.metrics, metrics_bytes)
+        self.seconds, self.started = seconds, time.perf_counter()
+        self.held_out = math.nan
+        self.baselines = trainer.dataset.baselines()
+        self.title = f"{trainer.dataset.name}: {describe(trainer)}"
+
+    def run(self) -> bool:
+        """Train to the end. False when it was interrupted: it is saved then, and can go on later."""
+        first, last = self.trainer.step, self.config.training.steps
+        pending: tuple[int, Readback] | None = None
+        with interruptible() as stop, self.progress(first, last) as bar:
+            batches = prefetched(self.trainer.batches, first, last)
+            for step, batch in enumerate(batches, start=first + 1):
+                reading = self.trainer.train_step(batch)
+                if pending:
+                    self.record(*pending, bar)
+                pending = (step, reading)
+                report = self.config.report
+                evaluating = step % report.eval_every == 0 or step == last
+                saving = step % report.save_every == 0 or step == last or stop.is_set()
+                if evaluating or saving:
+                    self.record(*pending, bar)
+                    pending = None
+                if evaluating:
+                    self.evaluate(step)
+                if saving:
+                    self.save()
+                if stop.is_set():
+                    break
+            batches.close()
+        self.draw()
+        return self.trainer.step == last
+
+    def record(self, step: int, reading: Readback, bar: tqdm) -> None:
+        """Note a finished step's figures, and show them."""
+        values = reading.values()
+        if not math.isfinite(values["loss"]):
+            raise UserError(
+                f"the loss became {values['loss']} at step {step}: training diverged; earlier "
+                f"states are in {self.folder.states}; try an --lr below {self.config.optimizer.lr:g}"
+            )
+        norm = values["norm"] if math.isfinite(values["norm"]) else None  # a step that was skipped
+        self.metrics.write(
+            step=step,
+            loss=values["loss"],
+            norm=norm,
+            lr=self.trainer.lr(step - 1),
+            seconds=round(self.clock(), 3),
+        )
+        bar.update(step - bar.n)
+        bar.set_postfix_str(self.figures(values["loss"], bar), refresh=False)
+
+    def figures(self, loss: float, bar: tqdm) -> str:
+        """What stands beside the progress bar."""
+        per_step = self.config.training.B * self.config.training.accumulate * self.config.model.T
+        rate = (bar.format_dict["rate"] or 0) * per_step
+        held_out = "" if math.isnan(self.held_out) else f"held out {self.held_out:.3f} | "
+        return f"loss {loss:.3f} | {held_out}{rate:,.0f} tokens/s"
+
+    def evaluate(self, step: int) -> None:
+        """Note the loss on held-out text."""
+        self.held_out = self.trainer.evaluate()
+        self.metrics.write(step=step, held_out=self.held_out, seconds=round(self.clock(), 3))
+
+    def save(self) -> None:
+        """Save everything that the run needs to go on.
+
+        Raises `UserError` when the disk refuses: the states before this one are untouched.
+        """
+        arrays, facts = self.trainer.state()
+        facts |= {"seconds": round(self.clock(), 3), "metrics_bytes": self.metrics.sync()}
+        try:
+            state.save(self.folder.states, self.trainer.step, arrays, facts, self.config.report.keep)
+        except OSError as error:
+            raise UserError(
+                f"{self.folder.states}: cannot save step {self.trainer.step}: {error.strerror}; earlier "
+                f"states are whole: make room, then continue with --resume {self.folder.path}"
+            ) from error
+
+    def draw(self) -> None:
+        """Draw the loss so far."""
+        self.metrics.sync()
+        metrics.draw_loss(
+            self.folder.loss_curve, metrics.read(self.folder.metrics), self.baselines, self.title
+        )
+
+    def sample(self) -> str:
+        """Let the model continue the prompt, and write what it says."""
+        text = continuation(self.trainer, self.config.report.prompt, self.config.report.sample)
+        self.folder.write(self.folder.sample, text + "\n")
+        return text
+
+    def clock(self) -> float:
+        """Seconds that the run has trained, over all its parts."""
+        return self.seconds + time.perf_counter() - self.started
+
+    def progress(self, first: int, last: int) -> tqdm:
+        """A live bar on a terminal; elsewhere, a line now and then."""
+        live = sys.stderr.isatty()
+        return tqdm(
+            total=last,
+            initial=first,
+            bar_format=BAR,
+            dynamic_ncols=live,
+            mininterval=0.2 if live else 15,
+            smoothing=0.05,
+        )
+
+
+def continuation(trainer: Trainer, prompt: str, count: int, **changed: Any) -> str:
+    """`count` tokens after a prompt, as text, by the run's own sampling settings or the changed ones."""
+    report, T = trainer.config.report, trainer.config.model.T
+    chosen = {
+        "temperature": report.temperature,
+        "top_k": report.top_k,
+        "seed": trainer.config.training.seed,
+        **changed,
+    }
+    tokens = trainer.dataset.encode(prompt)
+    if not len(tokens) or tokens.min() < 0 or tokens.max() >= trainer.dataset.vocabulary:
+        raise UserError(f"prompt = {prompt!r}: needs at least one token of the vocabulary")
+    return trainer.dataset.decode(sample(trainer.logits, tokens, count, T, **chosen))
+
+
+def describe(trainer: Trainer) -> str:
+    """The model in a few words."""
+    m, t = trainer.config.model, trainer.config.training
+    return (
+        f"GPT-2 with L={m.L} H={m.H} C={m.C} T={m.T}, {trainer.params.count / 1e6:.2f} M parameters, "
+        f"{t.B * t.accumulate * m.T:,} tokens a step"
+    )
+
+
+@contextmanager
+def interruptible() -> Iterator[threading.Event]:
+    """An event that Ctrl-C (or SIGTERM) sets instead of stopping the program; a second Ctrl-C stops it at
+    once.
+    """
+    stop = threading.Event()
+
+    def request(number: int, frame: Any) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    previous: dict[int, Callable | int | None] = {}
+    if threading.current_thread() is threading.main_thread():
+        previous = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,157 @@
+"""One run's model, optimizer and data, and where it stands: a step, an evaluation, the whole state."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from llmlab import arrays
+from llmlab.data.dataset import Dataset
+from llmlab.engine import Engine, usable_cores
+from llmlab.errors import UserError
+from llmlab.models import gpt2
+from llmlab.optim.adamw import AdamW
+from llmlab.optim.schedules import warmup_cosine
+from llmlab.parameters import Parameters
+from llmlab.train.config import Config
+from llmlab.train.loader import Loader, held_out_batches
+from llmlab.train.readback import Readback, to_device
+
+IGNORED = -100
+"""A target that is no target: cross-entropy leaves its position out."""
+
+Batches = Sequence[tuple[np.ndarray, np.ndarray]]
+
+
+class Trainer:
+    """Trains `config`'s model on `dataset`; `step` counts the optimizer steps that are done.
+
+    Raises `UserError` for sizes that the data cannot fill.
+    """
+
+    def __init__(self, config: Config, dataset: Dataset):
+        model, optimizer, training = config.model, config.optimizer, config.training
+        for split, tokens in (("training", dataset.train), ("held-out", dataset.held_out)):
+            if len(tokens) < model.T + 1:
+                raise UserError(
+                    f"T = {model.T} needs at least {model.T + 1} tokens, but the {split} part of "
+                    f"{dataset.name!r} has {len(tokens)}; give more text, or a smaller --T"
+                )
+        self.config, self.dataset, self.step = config, dataset, 0
+        self.loader = Loader(dataset.train, training.B, model.T, training.seed)
+        self.model = gpt2.Config(
+            V=dataset.vocabulary, T=model.T, L=model.L, H=model.H, C=model.C, dropout=model.dropout
+        )
+        graph = gpt2.build(self.model, training.B)
+        self.params = Parameters(graph.parameters, dtype=training.precision, device=training.device)
+        gpt2.initialise(self.params, self.model, training.seed)
+        self.engine = Engine(graph, self.params, policy=training.recompute, workers=training.workers)
+        self.optimizer = AdamW(
+            self.params,
+            betas=(optimizer.beta1, optimizer.beta2),
+            eps=optimizer.eps,
+            weight_decay=optimizer.weight_decay,
+            clip=optimizer.clip,
+        )
+
+    def batches(self, step: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The micro-batches of a step: inputs and targets, (B, T) each."""
+        n = self.config.training.accumulate
+        return [self.loader.batch(k) for k in range(step * n, (step + 1) * n)]
+
+    def lr(self, step: int) -> float:
+        """The learning rate of a step."""
+        o = self.config.optimizer
+        return warmup_cosine(step, o.lr, o.warmup, self.config.training.steps, o.lr * o.lr_end)
+
+    def train_step(self, batches: Batches) -> Readback:
+        """One optimizer step over micro-batches: `loss` and gradient `norm`, on their way to the host.
+
+        Each micro-batch weighs as much as it has targets, so however a batch is cut, its gradient is the
+        same:
+
+            loss = sum over all targets / number of all targets
+        """
+        valid = [np.count_nonzero(targets != IGNORED) for _, targets in batches]
+        total = max(sum(valid), 1)
+        loss = 0.0
+        for (tokens, targets), n in zip(batches, valid):
+            device = self.config.training.device
+            share = self.engine.forward_backward(
+                to_device(tokens, device), to_device(targets, device), weight=n / total
+            )
+            loss = share + loss if len(batches) > 1 else share
+        norm = self.optimizer.step(self.lr(self.step))
+        self.params.zero_grad()
+        self.step += 1
+        return Readback(loss=loss, norm=norm)
+
+    def evaluate(self) -> float:
+        """The mean loss on held-out text, in nats per token."""
+        training, device = self.config.training, self.config.training.device
+        total, count = 0.0, 0
+        for tokens, targets in held_out_batches(
+            self.dataset.held_out, training.B, self.model.T, self.config.report.eval_tokens
+        ):
+            loss = self.engine.loss(to_device(tokens, device), to_device(targets, device))
+            total, count = total + loss * np.float32(targets.size), count + targets.size
+        return float(total) / count
+
+    def logits(self, tokens: np.ndarray) -> np.ndarray:
+        """Logits (B, t, V) of tokens (B, t), on the host."""
+        return arrays.to_numpy(self.engine.logits(to_device(tokens, self.config.training.device)))
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """All that the next steps depend on: arrays, and facts as JSON values."""
+        saved = {
+            "master": self.params.master,
+            **{f"optimizer.{k}": v for k, v in self.optimizer.state.items()},
+        }
+        facts = {"step": self.step, "dropout_step": self.engine.step, "data": self.dataset.fingerprint}
+        return {name: np.array(arrays.to_numpy(array)) for name, array in saved.items()}, facts
+
+    def restore(self, saved: dict[str, np.ndarray], facts: dict[str, Any]) -> None:
+        """Continue from what `state` returned.
+
+        Raises `UserError` when the state belongs to another model or other data.
+        """
+        if facts["data"] != self.dataset.fingerprint:
+            raise UserError(
+                f"the text of {self.dataset.name!r} is not what this run began with (for pydoc: another "
+                "Python); start a new run, or bring the old text back"
+            )
+        targets = {
+            "master": self.params.master,
+            **{f"optimizer.{k}": v for k, v in self.optimizer.state.items()},
+        }
+        for name, target in targets.items():
+            if name not in saved or saved[name].shape != target.shape or saved[name].dtype != target.dtype:
+                raise UserError(
+                    f"the saved state does not fit the model: {name!r} is missing or has another shape"
+                )
+        for name, target in targets.items():
+            target[...] = arrays.namespace(target).asarray(saved[name])
+        self.params.refresh()
+        self.step, self.engine.step = facts["step"], facts["dropout_step"]
+
+
+def resolve_device(device: str) -> str:
+    """ "cpu" or "cuda": for "auto", the GPU if there is one.
+
+    Raises `UserError` for a GPU that is asked for and not there.
+    """
+    if device == "auto":
+        return "cuda" if arrays.gpu_available() else "cpu"
+    if device == "cuda" and not arrays.gpu_available():
+        raise UserError(
+            "--device cuda: CuPy sees no CUDA device here; install `llmlab[gpu]` on a machine with an NVIDIA "
+            "GPU, or use --device cpu (`llmlab doctor` tells more)"
+        )
+    return device
+
+
+def resolve_workers(workers: int, B: int, device: str) -> int:
+    """Threads that share a batch: on a CPU as many as there are cores, but no more than 4 or than rows."""
+    if device == "cuda":
+        return 1
+    return min(workers or min(usable_cores(), 4), B)
