@@ -29,7 +29,8 @@ def main(argv: list[str]) -> int:
     for look in (machine, gpu, emulator, extras):
         for finding in look():
             mark, text = ("ok", finding.found) if finding.found else ("--", "not here")
-            print(f"  {mark}  {finding.name:<12} {text}" + ("" if finding.found else f"; {finding.gives}"))
+            advice = "" if finding.found else f"; {finding.gives}"
+            print(f"  {mark}  {finding.name:<12} {text}{advice}")
     print("\nEverything marked -- is optional: `llmlab train` and the chapters run without.")
     return 0
 
@@ -52,15 +53,13 @@ def memory() -> str:
 
 
 def blas() -> str:
-    """The matrix-product library that NumPy uses, with its kernels: they decide most of the speed on a CPU."""
+    """The matrix-product library that NumPy uses and its kernels: most of the speed on a CPU is theirs."""
     import threadpoolctl
 
     pools = [p for p in threadpoolctl.threadpool_info() if p["user_api"] == "blas"]
     if not pools:
         return "with a BLAS that does not tell its name"
-    return ", ".join(
-        f"{p['internal_api']} {p['version']} ({p.get('architecture', 'unknown')} kernels)" for p in pools
-    )
+    return ", ".join(f"{p['internal_api']} {p['version']}, {p.get('architecture')} kernels" for p in pools)
 
 
 def gpu() -> Iterator[Finding]:
@@ -82,11 +81,9 @@ def gpu_name() -> str:
 
 def emulator() -> Iterator[Finding]:
     """What runs CUDA kernels on the CPU."""
-    gives = "a C++ compiler (apt install g++, xcode-select --install, or pip install ziglang) runs CUDA kernels here"
+    gives = "a compiler (apt install g++, or pip install ziglang) runs CUDA kernels on this CPU"
     yield Finding("C++", compiler(), gives)
-    yield Finding(
-        "nvcc", shutil.which("nvcc") or "", "the CUDA toolkit's compiler; only for its reports, never needed"
-    )
+    yield Finding("nvcc", shutil.which("nvcc") or "", "only for the compiler's own reports")
 
 
 def compiler() -> str:
