@@ -3,10 +3,10 @@
     engine = Engine(graph, parameters, policy="selective", workers=2)
     loss = engine.forward_backward(tokens, targets)      # adds into parameters.gradient
 
-On a CPU, `workers` Python threads each run the schedule on a slice of the batch: NumPy lets go of the interpreter
-lock in all that takes time, and elementwise work, which BLAS threads never share, is then shared too. Each worker
-has an arena and a gradient buffer of its own, and these are added in fixed order: the bits depend on the number of
-workers, and on nothing else.
+On a CPU, `workers` Python threads each run the schedule on a slice of the batch: NumPy lets go of the
+interpreter lock in all that takes time, and elementwise work, which BLAS threads never share, is then
+shared too. Each worker has an arena and a gradient buffer of its own, and these are added in fixed order:
+the bits depend on the number of workers, and on nothing else.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ def usable_cores() -> int:
 class Engine:
     """Runs a graph on batches of up to its own sizes.
 
-    `policy` is "none", "selective" or "full", or a set of tensors to keep for backward: it changes memory and time,
-    never a bit of the results. `workers` is the number of threads on a CPU, at most the batch size. `observer`, if
-    set, is called with (action, node) before and after everything that is computed, for timing.
+    `policy` is "none", "selective" or "full", or a set of tensors to keep for backward: it changes memory
+    and time, never a bit of the results. `workers` is the number of threads on a CPU, at most the batch
+    size. `observer`, if set, is called with (action, node) before and after everything that is computed,
+    for timing.
 
     Nothing here waits for a GPU: losses come back as arrays, and are read when somebody asks for their value.
 
@@ -88,11 +89,11 @@ class Engine:
     def forward_backward(self, tokens: Any, targets: Any, weight: Any = None, scale: Any = None) -> Any:
         """The loss of a batch; its gradient is added into `parameters.gradient`.
 
-        tokens and targets (b, t) integers, b <= B and t <= T; targets may be -100 where there is nothing to learn.
-        The loss is `weight` times the mean over the valid tokens. With several micro-batches in a step, let `weight`
-        be a micro-batch's share of the step's valid tokens: then losses and gradients add up to those of the whole
-        step. The gradient, and only it, is also multiplied by `scale`, the loss scale of float16. Both may be
-        numbers or arrays on the device.
+        tokens and targets (b, t) integers, b <= B and t <= T; targets may be -100 where there is nothing to
+        learn. The loss is `weight` times the mean over the valid tokens. With several micro-batches in a
+        step, let `weight` be a micro-batch's share of the step's valid tokens: then losses and gradients
+        add up to those of the whole step. The gradient, and only it, is also multiplied by `scale`, the
+        loss scale of float16. Both may be numbers or arrays on the device.
         """
         tokens, targets = self._checked(tokens, targets)
         weight = 1.0 if weight is None else weight

@@ -1,14 +1,14 @@
 """A network as an ordered list of named ops.
 
-An op is a module with a `forward` and a `backward` function, and the names in their signatures are all that this
-file knows about it:
+An op is a module with a `forward` and a `backward` function, and the names in their signatures are all that
+this file knows about it:
 
     forward(x, weight, bias, eps=1e-5, *, y=None, mean=None, rstd=None)
     backward(dy, x, weight, mean, rstd, *, dx=None, dweight=None, dbias=None)
 
-Names before the star are what a function reads, names after it are what it makes. `backward` reads arguments and
-results of `forward` and `d` + a result; it makes `d` + an argument. So what must be alive for a gradient stands in
-the signature, and nothing is hidden in a context object.
+Names before the star are what a function reads, names after it are what it makes. `backward` reads
+arguments and results of `forward` and `d` + a result; it makes `d` + an argument. So what must be alive for
+a gradient stands in the signature, and nothing is hidden in a context object.
 
 An op module may say more, all of it optional:
 
@@ -30,18 +30,19 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Graph", "Node", "Tensor", "Parameter", "Function", "gradient_name", "statistic", "function"]
+__all__ = ["Function", "Graph", "Node", "Parameter", "Tensor", "function", "gradient_name", "statistic"]
 
 ALIGNMENT = 256
-"""Bytes. Every tensor starts on such a boundary: enough for any vector access, as CUDA's own allocator does."""
+"""Bytes. Every tensor starts on such a boundary, as from CUDA's own allocator: any vector access fits."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """An activation or an input. `shape` mixes numbers and the names of the graph's sizes, such as ("B", "T", 128).
+    """An activation or an input. `shape` mixes numbers and the names of the graph's sizes, such as ("B",
+    "T", 128).
 
-    `role` says its dtype: "compute" follows the precision, "sum" is float32 (float64 when computing in float64),
-    "index" is int32, "counter" is int64.
+    `role` says its dtype: "compute" follows the precision, "sum" is float32 (float64 when computing in
+    float64), "index" is int32, "counter" is int64.
     """
 
     name: str
@@ -61,7 +62,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Parameter:
-    """What is trained. `decayed` says whether weight decay acts on it (matrices and embeddings, by convention)."""
+    """What is trained. `decayed` says whether weight decay acts on it: on matrices and embeddings it does."""
 
     name: str
     shape: tuple[int, ...]
@@ -70,7 +71,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class statistic:
-    """A result's shape, when the result is kept in the dtype of sums: `add(..., mean=statistic("B", "T"))`."""
+    """A result's shape, where it is kept in the dtype of sums: `add(..., mean=statistic("B", "T"))`."""
 
     shape: tuple[str | int, ...]
 
@@ -113,7 +114,7 @@ def function(op: ModuleType, name: str) -> Function | None:
 
 @dataclass(frozen=True)
 class Node:
-    """One op at its place. `arguments` and `results` map the names in the op's signature to names in the graph."""
+    """One op at its place. `arguments` and `results` map its signature's names to names in the graph."""
 
     name: str
     op: ModuleType
@@ -189,9 +190,12 @@ class Graph:
         self.parameters[name] = Parameter(name, shape, decayed)
         return name
 
-    def add(self, name: str, op: ModuleType, arguments: Mapping[str, str], attributes: Mapping[str, Any] | None = None,
-            **results: tuple[str | int, ...] | statistic) -> str | tuple[str, ...]:
-        """Append a node. A result `y` becomes the tensor "<name>.y"; returns the names of the results, in order.
+    def add(
+        self, name: str, op: ModuleType, arguments: Mapping[str, str],
+        attributes: Mapping[str, Any] | None = None, **results: tuple[str | int, ...] | statistic,
+    ) -> str | tuple[str, ...]:
+        """Append a node. A result `y` becomes the tensor "<name>.y"; returns the names of the results, in
+        order.
 
         Keyword arguments give the results' shapes, or `statistic(...)` for one in the dtype of sums.
         """
@@ -200,7 +204,8 @@ class Graph:
         _check(name, op, forward, arguments, attributes, results)
         for argument, tensor in arguments.items():
             if tensor not in self.tensors and tensor not in self.parameters:
-                raise ValueError(f"node {name!r}: argument {argument!r} is {tensor!r}, which nothing before it makes")
+                raise ValueError(f"node {name!r}: argument {argument!r} is {tensor!r}, "
+                                 f"which nothing before it makes")
         made = {}
         for result, shape in results.items():
             role = "sum" if isinstance(shape, statistic) else "compute"
@@ -266,4 +271,5 @@ def _check(name: str, op: ModuleType, forward: Function, arguments: Mapping[str,
     if missing := [n for n in forward.reads if n in forward.required and n not in given]:
         raise ValueError(f"{where}: forward also needs {missing[0]!r}")
     if set(results) != set(forward.makes):
-        raise ValueError(f"{where}: forward makes {', '.join(forward.makes)}; shapes were given for {', '.join(results)}")
+        raise ValueError(f"{where}: forward makes {', '.join(forward.makes)}; "
+                         f"shapes were given for {', '.join(results)}")

@@ -1,8 +1,8 @@
 """All trained arrays of a network in flat buffers, with named views into them.
 
-One buffer a purpose means one reduction for the norm of the gradient, one launch for the optimizer, one exchange
-between GPUs, one array to save. The decayed parameters come first, so weight decay is a single comparison with
-`decay_end`.
+One buffer a purpose means one reduction for the norm of the gradient, one launch for the optimizer, one
+exchange between GPUs, one array to save. The decayed parameters come first, so weight decay is a single
+comparison with `decay_end`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from llmlab.graph import Parameter
 __all__ = ["Parameters", "Views", "aligned_zeros"]
 
 ALIGNMENT = 64
-"""Elements. Each parameter starts on such a boundary, 128 bytes even in bfloat16; the gaps hold zeros for ever."""
+"""Elements. Each parameter starts on such a boundary, 128 bytes in bfloat16; the gaps hold zeros for ever."""
 
 
 class Views(Mapping):
     """Named views into one flat buffer."""
 
     def __init__(self, flat: Any, layout: Mapping[str, tuple[int, tuple[int, ...]]]) -> None:
-        self._views = {name: flat[at:at + math.prod(shape)].reshape(shape) for name, (at, shape) in layout.items()}
+        self._views = {
+            name: flat[at:at + math.prod(shape)].reshape(shape) for name, (at, shape) in layout.items()
+        }
 
     def __getitem__(self, name: str) -> Any:
         try:
@@ -52,7 +54,7 @@ class Parameters(Views):
     >>> p = Parameters({n: Parameter(n, (2, 3), decayed=n == "w") for n in ("b", "w")})
     >>> p["w"].shape, p.decay_end, p.count, p.master.size
     ((2, 3), 64, 12, 128)
-    >>> p.grad["b"] += 1
+    >>> p.grad["b"][...] += 1
     >>> float(p.gradient.sum())
     6.0
     """
@@ -62,7 +64,8 @@ class Parameters(Views):
         if device not in ("cpu", "cuda"):
             raise ValueError(f"device is {device!r}, needs to be 'cpu' or 'cuda'")
         if device == "cuda" and not arrays.gpu_available():
-            raise ValueError("device is 'cuda', but CuPy sees no GPU here; install llmlab[gpu], or use device='cpu'")
+            raise ValueError("device is 'cuda', but CuPy sees no GPU here; "
+                             "install llmlab[gpu], or use device='cpu'")
         compute = arrays.dtype(dtype)
         master = arrays.accumulation_dtype(compute)
         self.device = device
@@ -122,8 +125,10 @@ def aligned_zeros(size: int, dtype: np.dtype, device: str = "cpu") -> Any:
     return raw[start:start + size * dtype.itemsize].view(dtype)
 
 
-def _lay_out(parameters: Mapping[str, Parameter]) -> tuple[dict[str, tuple[int, tuple[int, ...]]], int, int]:
-    """Where each parameter starts and its shape, in the given order; where the decayed ones end; the whole size."""
+def _lay_out(
+    parameters: Mapping[str, Parameter],
+) -> tuple[dict[str, tuple[int, tuple[int, ...]]], int, int]:
+    """Start and shape of each parameter, in the given order; where the decayed ones end; the whole size."""
     layout, at, decay_end = {}, 0, 0
     for parameter in sorted(parameters.values(), key=lambda p: not p.decayed):
         layout[parameter.name] = (at, tuple(parameter.shape))

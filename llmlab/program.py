@@ -16,10 +16,10 @@ import numpy as np
 from llmlab.checkpointing import timeline
 from llmlab.checkpointing.placement import place
 from llmlab.checkpointing.schedule import Action, Kind, Schedule
-from llmlab.graph import Graph, Node, gradient_name
+from llmlab.graph import Function, Graph, Node, gradient_name
 from llmlab.ops import residual
 
-__all__ = ["Plan", "Call", "bind"]
+__all__ = ["Call", "Plan", "bind"]
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,12 @@ class Plan:
 
 def bind(plan: Plan, arena: Any, sizes: Mapping[str, int], external: Mapping[str, Any],
          gradients: Mapping[str, Any], row: int = 0) -> tuple[list[Call], dict[str, Any]]:
-    """The calls of a plan at `sizes`, none larger than the graph's, and the tensors that are alive at their end.
+    """The calls of a plan at `sizes`, none larger than the graph's, and the tensors that are alive at their
+    end.
 
-    `external` holds inputs, parameters and the gradient of the loss by name, `gradients` those of parameters, into
-    which backward adds. `row` is the place of the batch's first row in the whole batch, for ops that count places.
+    `external` holds inputs, parameters and the gradient of the loss by name, `gradients` those of
+    parameters, into which backward adds. `row` is the place of the batch's first row in the whole batch,
+    for ops that count places.
     """
     graph = plan.graph
     nodes = {node.name: node for node in graph.nodes}
@@ -76,16 +78,20 @@ def bind(plan: Plan, arena: Any, sizes: Mapping[str, int], external: Mapping[str
         if "offset" in function.reads:
             first = next(iter(reads.values()))
             attributes["offset"] = row * math.prod(first.shape[1:])
-        arguments = [
-            reads.get(name, attributes.get(name, external.get(node.resolve(name) or "", function.defaults.get(name))))
-            for name in function.reads
-        ]
+        known = {**function.defaults, **attributes, **_outside(node, function, external), **reads}
+        arguments = [known.get(name) for name in function.reads]
         calls.append(Call(action, node, functools.partial(function.call, *arguments, **results)))
         for part, whole in action.adds:
             total = view(whole, held[whole])
             add = functools.partial(residual.forward, total, view(part, held[part]), y=total)
             calls.append(Call(action, node, add))
     return calls, {name: view(name, storage) for name, storage in held.items()}
+
+
+def _outside(node: Node, function: Function, external: Mapping[str, Any]) -> dict[str, Any]:
+    """What a function reads of the gradient of the loss, which no node makes."""
+    resolved = {name: node.resolve(name) for name in function.reads}
+    return {name: external[tensor] for name, tensor in resolved.items() if tensor in external}
 
 
 def _identify(new: str, old: str, action: Action, reads: dict[str, Any], results: dict[str, Any]) -> None:
@@ -98,5 +104,5 @@ def _identify(new: str, old: str, action: Action, reads: dict[str, Any], results
 
 
 def loss_gradient(graph: Graph) -> str:
-    """The name of the gradient of the loss with respect to itself, the one gradient that comes from outside."""
+    """The name of the gradient of the loss by itself, the one gradient that comes from outside."""
     return gradient_name(graph.nodes[-1].results["loss"])

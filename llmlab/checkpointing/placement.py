@@ -1,9 +1,9 @@
 """An offset in one arena for every storage of a schedule, chosen before anything runs.
 
-So a step allocates nothing: on a CPU no page is ever touched for the first time twice, on a GPU every address is the
-same in every step and a step can be captured as a CUDA graph. Finding the smallest arena is NP-hard (dynamic storage
-allocation); we take the best of a few greedy orders, and for networks with the stack-like lifetimes of forward and
-backward it mostly meets the lower bound, the peak of the timeline.
+So a step allocates nothing: on a CPU no page is ever touched for the first time twice, on a GPU every
+address is the same in every step and a step can be captured as a CUDA graph. Finding the smallest arena is
+NP-hard (dynamic storage allocation); we take the best of a few greedy orders, and for networks with the
+stack-like lifetimes of forward and backward it mostly meets the lower bound, the peak of the timeline.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _ORDERS: tuple[Callable[[Storage], tuple[int, ...]], ...] = (
 def place(storages: list[Storage], at_least: int = 0) -> tuple[list[int], int]:
     """Offsets in bytes, in the order of `storages`, and the size of the arena that they need.
 
-    No two storages that are alive at the same time overlap. `at_least` is a size that can't be beaten: the search
-    stops when it is met.
+    No two storages that are alive at the same time overlap. `at_least` is a size that can't be beaten: the
+    search stops when it is met.
 
     >>> place([Storage(0, 256, 0, 1), Storage(1, 512, 1, 2), Storage(2, 256, 2, 3)])
     ([512, 0, 512], 768)

@@ -4,8 +4,9 @@
     selective   what elementwise ops made is computed again, what matrix products made is kept
     full        only what enters a block is kept; inside, everything is computed again
 
-The names follow the literature: Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016) for `full`;
-Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022) for `selective`.
+The names follow the literature: Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016) for
+`full`; Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022) for
+`selective`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Collection
 from llmlab.checkpointing.schedule import saved
 from llmlab.graph import Graph, Node
 
-__all__ = ["POLICIES", "keep", "none", "selective", "full"]
+__all__ = ["POLICIES", "full", "keep", "none", "selective"]
 
 DEAR = frozenset({"linear", "attention"})
 """Ops made of matrix products: what they made is worth its memory."""
@@ -33,7 +34,8 @@ def selective(graph: Graph) -> frozenset[str]:
         if node.block is None or node.op.__name__.rpartition(".")[2] in DEAR:
             continue
         for name in node.results.values():
-            if name in kept and (sources := _sources(node, name, graph)) is not None and sources <= kept - {name}:
+            sources = _sources(node, name, graph) if name in kept else None
+            if sources is not None and sources <= kept - {name}:
                 kept.discard(name)
     return frozenset(kept)
 
@@ -41,18 +43,17 @@ def selective(graph: Graph) -> frozenset[str]:
 def full(graph: Graph) -> frozenset[str]:
     """Keep what crosses from one block into another, and everything outside of blocks."""
     kept = set()
-    for i, node in enumerate(graph.nodes):
+    for node in graph.nodes:
         for name in node.results.values():
-            if node.block is None or any(graph.nodes[j].block != node.block for j in graph.consumers[name] if j > i):
+            crosses = any(graph.nodes[j].block != node.block for j in graph.consumers[name])
+            if node.block is None or crosses:
                 kept.add(name)
     for name in sorted(kept):
         node = graph.nodes[graph.producers[name]]
-        recompute = node.function("recompute")
-        if recompute and node.block is not None:
-            sources = _sources(node, name, graph)
-            if sources is not None and sources & kept:
-                kept.discard(name)
-                kept |= sources
+        sources = _sources(node, name, graph)
+        if node.block is not None and sources is not None and sources < set(node.results.values()):
+            kept.discard(name)  # a norm's y, which can be made again from its own r, mean and rstd
+            kept |= sources
     return frozenset(kept)
 
 
@@ -64,12 +65,13 @@ def keep(policy: str | Collection[str], graph: Graph) -> frozenset[str]:
     if not isinstance(policy, str):
         return frozenset(policy)
     if policy not in POLICIES:
-        raise ValueError(f"policy is {policy!r}, needs to be one of {', '.join(POLICIES)}, or a set of tensor names")
+        raise ValueError(f"policy is {policy!r}, needs to be one of "
+                         f"{', '.join(POLICIES)}, or a set of tensor names")
     return POLICIES[policy](graph)
 
 
 def _sources(node: Node, name: str, graph: Graph) -> frozenset[str] | None:
-    """The activations from which one call of the node's op makes the tensor again; None if only more could."""
+    """The activations from which one call of the node's op makes the tensor again; None if none does."""
     for which in ("recompute", "forward"):
         function = node.function(which)
         if function and name in (node.results.get(result) for result in function.makes):

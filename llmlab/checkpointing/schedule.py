@@ -12,13 +12,14 @@ Nobody else decides what is alive when.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from llmlab.graph import Function, Graph, Node, gradient_name
 
-__all__ = ["Action", "Kind", "Schedule", "training", "inference", "saved"]
+__all__ = ["Action", "Kind", "Schedule", "inference", "saved", "training"]
 
 
 class Kind(StrEnum):
@@ -35,9 +36,10 @@ class Kind(StrEnum):
 class Action:
     """One step of a schedule. `name` is a node's, or a tensor's for FREE.
 
-    `writes` maps names in the signature of the op's `function` to the tensors it makes. `over` says for some of them
-    whose memory they move into: that of an argument which ends here, or of a result with equal content. `adds` lists
-    pairs (part, whole): a second contribution to a gradient, to be added into the first.
+    `writes` maps names in the signature of the op's `function` to the tensors it makes. `over` says for
+    some of them whose memory they move into: that of an argument which ends here, or of a result with equal
+    content. `adds` lists pairs (part, whole): a second contribution to a gradient, to be added into the
+    first.
     """
 
     kind: Kind
@@ -85,10 +87,11 @@ def inference(graph: Graph, wanted: Iterable[str]) -> Schedule:
 
 
 def training(graph: Graph, keep: Collection[str]) -> Schedule:
-    """Forward and backward, keeping the tensors in `keep` for backward and computing others again when needed.
+    """Forward and backward, keeping the tensors in `keep` for backward and computing others again when
+    needed.
 
-    The last node must be that of the loss. Tensors that backward never reads are let go whether they are in `keep`
-    or not. Raises ValueError for a name that the graph doesn't make.
+    The last node must be that of the loss. Tensors that backward never reads are let go whether they are in
+    `keep` or not. Raises ValueError for a name that the graph doesn't make.
     """
     if unknown := sorted(set(keep) - set(graph.producers)):
         raise ValueError(f"keep has {unknown[0]!r}, which is no activation of this graph")
@@ -111,8 +114,8 @@ def training(graph: Graph, keep: Collection[str]) -> Schedule:
 class _Writer:
     """Writes calls first, and then, knowing who reads what last, the moments to let go.
 
-    A tensor may live twice: once in the forward pass, and again from its recomputation on. `life[name]` is the
-    current life of a tensor, a pair (name, how many before); reads and writes are of lives.
+    A tensor may live twice: once in the forward pass, and again from its recomputation on. `life[name]` is
+    the current life of a tensor, a pair (name, how many before); reads and writes are of lives.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -135,15 +138,16 @@ class _Writer:
         self._call(Kind.FORWARD_BACKWARD, node, function, self._makes(node, function))
 
     def backward(self, node: Node) -> None:
-        """Make sure that what a node's backward reads is alive, and run it, if the loss depends on the node at all."""
-        if not any(gradient_name(t) in self.life for t in node.results.values()) and node is not self.graph.nodes[-1]:
+        """Make what a node's backward reads alive and run it, if the loss depends on the node."""
+        reached = any(gradient_name(t) in self.life for t in node.results.values())
+        if not reached and node is not self.graph.nodes[-1]:
             return
         function = node.function("backward")
         self._revive(self.graph.activations(node.resolve(name) for name in function.reads))
         self._call(Kind.BACKWARD, node, function, self._makes(node, function))
 
     def let_go_except(self, keep: Collection[str]) -> None:
-        """The forward pass is over: whatever is made by a node and not kept must be computed again from here on."""
+        """The forward pass is over: what a node made and nobody keeps must be computed again from here on."""
         for name in [n for n in self.life if n in self.graph.producers and n not in keep]:
             del self.life[name]
 
@@ -157,12 +161,13 @@ class _Writer:
             self._call(Kind.RECOMPUTE, node, function, makes)
 
     def _cheapest(self, node: Node) -> Function:
-        """The op's `recompute`, if it makes all that is missing from results that are alive; else its forward."""
+        """The op's `recompute`, if it makes all that is missing from what is alive; else its forward."""
         function = node.function("recompute")
         if function:
             own = [node.results[r] for r in function.reads if r in node.results]
             lacking = [r for r, t in node.results.items() if t not in self.life and r not in function.makes]
-            if all(t in self.life for t in own) and not any(self._read_later(node.results[r]) for r in lacking):
+            alive = all(t in self.life for t in own)
+            if alive and not any(self._read_later(node.results[r]) for r in lacking):
                 return function
         return node.function("forward")
 
@@ -173,7 +178,7 @@ class _Writer:
         return any(name in saved(n, self.graph) for n in readers if n.name not in done)
 
     def _makes(self, node: Node, function: Function) -> dict[str, str]:
-        """What a backward makes that is a tensor: gradients of activations. Those of parameters are added in place."""
+        """The gradients of activations that a backward makes. Those of parameters are added in place."""
         makes = {}
         for result in function.makes:
             if result in node.results:
@@ -195,7 +200,7 @@ class _Writer:
                 reads[name] = tensor
         writes, adds, written = {}, [], []
         for result, tensor in makes.items():
-            if tensor in self.life and tensor not in self.graph.producers or tensor in writes.values():
+            if (tensor in self.life and tensor not in self.graph.producers) or tensor in writes.values():
                 part = tensor + "'" * (1 + sum(a[1] == tensor for a in adds))
                 adds.append((part, tensor))
                 if tensor in self.life:
@@ -228,13 +233,15 @@ class _Writer:
             for name, _ in self.written[index]:
                 memory[name] = memory[over[name]] if name in over else set()
                 memory[name].add(name)
-            schedule.append(Action(call.kind, call.name, call.function, call.reads, call.writes, over, call.adds))
+            schedule.append(dataclasses.replace(call, over=over))
             for name in ending:
                 memory.pop(name).discard(name)
                 schedule.append(Action(Kind.FREE, name))
         return schedule
 
-    def _over(self, index: int, call: Action, ending: set[str], memory: dict[str, set[str]]) -> dict[str, str]:
+    def _over(
+        self, index: int, call: Action, ending: set[str], memory: dict[str, set[str]],
+    ) -> dict[str, str]:
         """Which results move into the memory of an argument that ends here, or share that of another result.
 
         `memory` holds for every tensor the tensors that share its memory, itself included: all must end here.
@@ -251,7 +258,8 @@ class _Writer:
                     over[new] = old
         for result, other in getattr(op, "SHARED", {}).items():
             new, old = call.writes.get(result), call.writes.get(other)
-            if new in fresh and old in fresh and new not in over and not self._added_before_end(old, new, index):
+            both = new in fresh and old in fresh and new not in over
+            if both and not self._added_before_end(old, new, index):
                 over[new] = old
         return over
 

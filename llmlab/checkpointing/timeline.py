@@ -1,8 +1,8 @@
 """The memory of a schedule over time, to the byte, without running it.
 
-A storage is a piece of memory from the moment a tensor is written into it until the last tensor in it is let go;
-results written in place move in with their predecessors. The bytes held while an action runs are the sum over the
-storages alive, and the largest such sum is the peak.
+A storage is a piece of memory from the moment a tensor is written into it until the last tensor in it is
+let go; results written in place move in with their predecessors. The bytes held while an action runs are
+the sum over the storages alive, and the largest such sum is the peak.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from llmlab.checkpointing.schedule import Action, Kind, Schedule
 from llmlab.graph import Graph
 
-__all__ = ["Storage", "replay", "storages", "bytes_held", "peak"]
+__all__ = ["Storage", "bytes_held", "peak", "replay", "storages"]
 
 
 @dataclass
@@ -28,11 +28,13 @@ class Storage:
     end: int
 
 
-def replay(schedule: Schedule, graph: Graph, compute: np.dtype) -> Iterator[tuple[Action, dict[str, Storage]]]:
+def replay(
+    schedule: Schedule, graph: Graph, compute: np.dtype,
+) -> Iterator[tuple[Action, dict[str, Storage]]]:
     """Every action, and where each tensor that is alive while it runs is stored.
 
-    The dictionary is the same object all along, changed from action to action; storages are numbered in the order in
-    which they begin, so two replays of one schedule agree.
+    The dictionary is the same object all along, changed from action to action; storages are numbered in the
+    order in which they begin, so two replays of one schedule agree.
     """
     held: dict[str, Storage] = {}
     number = 0

@@ -1,6 +1,7 @@
 """GPT-2 (Radford et al. 2019): its sizes, its graph and its initial weights.
 
-Parameter names and the layout of the weights follow nanoGPT and Hugging Face; matrices are stored (C_out, C_in).
+Parameter names and the layout of the weights follow nanoGPT and Hugging Face; matrices are stored (C_out,
+C_in).
 """
 
 from __future__ import annotations
@@ -12,11 +13,18 @@ import numpy as np
 
 from llmlab.graph import Graph, statistic
 from llmlab.ops import (
-    attention, cross_entropy, dropout, embedding, gelu, layernorm, linear, residual_layernorm,
+    attention,
+    cross_entropy,
+    dropout,
+    embedding,
+    gelu,
+    layernorm,
+    linear,
+    residual_layernorm,
 )
 from llmlab.parameters import Parameters
 
-__all__ = ["Config", "SIZES", "build", "initialise"]
+__all__ = ["SIZES", "Config", "build", "initialise"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +48,7 @@ class Config:
     dropout: float = 0.0
     """Probability with which an element of the embedding or of a branch is dropped in training."""
     vocabulary_multiple: int = 1
-    """The rows of the embedding are rounded up to a multiple of this (128 suits tensor cores); the rest is padding."""
+    """Rows of the embedding are rounded up to a multiple of this (128 suits tensor cores)."""
 
     def __post_init__(self) -> None:
         for name in ("V", "T", "L", "H", "C", "vocabulary_multiple"):
@@ -48,7 +56,8 @@ class Config:
             if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name} is {value!r}, needs to be a whole number of at least 1")
         if self.C % self.H:
-            raise ValueError(f"C is {self.C}, needs to be divisible by H = {self.H}; try C = {self._nearest_C()}")
+            raise ValueError(f"C is {self.C}, needs to be divisible by H = {self.H}; "
+                             f"try C = {self._nearest_C()}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout!r}, needs to be a probability in [0, 1)")
 
@@ -67,10 +76,10 @@ class Config:
 
 
 SIZES = {
-    "gpt2": dict(L=12, H=12, C=768),
-    "gpt2-medium": dict(L=24, H=16, C=1024),
-    "gpt2-large": dict(L=36, H=20, C=1280),
-    "gpt2-xl": dict(L=48, H=25, C=1600),
+    "gpt2": {"L": 12, "H": 12, "C": 768},
+    "gpt2-medium": {"L": 24, "H": 16, "C": 1024},
+    "gpt2-large": {"L": 36, "H": 20, "C": 1280},
+    "gpt2-xl": {"L": 48, "H": 25, "C": 1600},
 }
 """The four published models; all have V=50257 and T=1024."""
 
@@ -78,13 +87,13 @@ SIZES = {
 def build(config: Config, B: int, seed: int = 0) -> Graph:
     """The training graph for batches of up to B sequences of up to T tokens; `seed` is that of dropout.
 
-    Each sum of the residual stream is fused with the LayerNorm that reads it, and each bias with the op that reads
-    the product it belongs to. The norm that reads the sum of a block ends that block, so that one tensor, the
-    stream r, is all that crosses from a block into the next.
+    Each sum of the residual stream is fused with the LayerNorm that reads it, and each bias with the op
+    that reads the product it belongs to. The norm that reads the sum of a block ends that block, so that
+    one tensor, the stream r, is all that crosses from a block into the next.
 
     >>> graph = build(Config(V=11, T=8, L=2, H=2, C=8), B=3)
     >>> len(graph.nodes), graph.shape("h.1.mlp.act.y"), graph.nodes[-1].name
-    (18, (3, 8, 32), 'loss')
+    (20, (3, 8, 32), 'loss')
     """
     if B < 1:
         raise ValueError(f"B is {B}, needs to be at least 1: the number of sequences in a batch")
@@ -117,7 +126,8 @@ class _Builder:
         config, graph = self.config, self.graph
         wte = graph.parameter("wte.weight", (config.rows, config.C), decayed=True)
         wpe = graph.parameter("wpe.weight", (config.T, config.C), decayed=True)
-        x = graph.add("embedding", embedding, {"tokens": "tokens", "wte": wte, "wpe": wpe}, x=("B", "T", config.C))
+        arguments = {"tokens": "tokens", "wte": wte, "wpe": wpe}
+        x = graph.add("embedding", embedding, arguments, x=("B", "T", config.C))
         return self.dropout("embedding.dropout", x)
 
     def block(self, layer: int, x: str, branch: str | None = None, bias: str | None = None) -> tuple:
@@ -151,7 +161,9 @@ class _Builder:
         bias = self.graph.parameter(f"{name}.bias", (C_out,), decayed=False)
         return self.graph.add(name, linear, {"x": x, "weight": weight, "bias": bias}, y=("B", "T", C_out))
 
-    def norm(self, name: str, x: str, branch: str | None = None, branch_bias: str | None = None) -> tuple[str, str]:
+    def norm(
+        self, name: str, x: str, branch: str | None = None, branch_bias: str | None = None,
+    ) -> tuple[str, str]:
         """r = x + (branch + branch_bias), or just x, and LayerNorm(r)."""
         C = self.config.C
         arguments = {
@@ -175,14 +187,15 @@ class _Builder:
             return x
         attributes = {"p": self.config.dropout, "seed": self.seed, "layer": self.dropouts}
         self.dropouts += 1
-        return self.graph.add(name, dropout, {"x": x, "step": "step"}, attributes, y=("B", "T", self.config.C))
+        shape = ("B", "T", self.config.C)
+        return self.graph.add(name, dropout, {"x": x, "step": "step"}, attributes, y=shape)
 
 
 def initialise(parameters: Parameters, config: Config, seed: int) -> None:
     """Draw GPT-2's initial weights: normal with standard deviation 0.02, biases 0, norms 1.
 
-    The two products that end a branch get 0.02/√(2L), so that the residual stream's variance doesn't grow with
-    depth. The same seed gives the same weights on any device and in any precision.
+    The two products that end a branch get 0.02/√(2L), so that the residual stream's variance doesn't grow
+    with depth. The same seed gives the same weights on any device and in any precision.
     """
     generator = np.random.Generator(np.random.Philox(seed))
     for name, spec in parameters.specs.items():
