@@ -23,10 +23,8 @@ class Finding(NamedTuple):
 
 def main(argv: list[str]) -> int:
     Parser(prog="llmlab doctor", description=__doc__.split(": ", 1)[1]).parse_args(argv)
-    print(
     system = f"{platform.system()} {platform.machine()}"
     print(f"llmlab {__version__}, Python {platform.python_version()}, {system}\n")
-    )
     for look in (machine, gpu, emulator, extras):
         for finding in look():
             mark, text = ("ok", finding.found) if finding.found else ("--", "not here")
