@@ -2,7 +2,8 @@
 
 Ink on an opaque white card, so that a figure is legible wherever the notebook is opened; on a dark page of the site
 its style sheet inverts the card and keeps the hues. The colours are Okabe and Ito's, told apart with every form of
-colour blindness (Color Universal Design, https://jfly.uni-koeln.de/color/); lines that cross differ in dash too.
+colour blindness (Color Universal Design, https://jfly.uni-koeln.de/color/); lines that cross differ in dash too. In pictures
+of matrices zero is the paper: "Blues" for amounts, the default, and "RdBu" with symmetric limits for signed numbers.
 """
 
 COLOURS = {
@@ -59,6 +60,6 @@ def _style() -> dict[str, object]:
         "text.color": ink,
         "legend.frameon": False,
         "lines.linewidth": 1.8,
-        "image.cmap": "viridis",
+        "image.cmap": "Blues",
         "image.interpolation": "nearest",
     }
