@@ -106,7 +106,7 @@ _ALIGNMENT = 64  # bytes: a cache line, and the width of an AVX-512 register
 
 
 class _Stack(threading.local):
-    """One thread's scratch: a list of chunks, how many bytes of the last one in use are taken, and open frames."""
+    """One thread's scratch: its memory, the bytes taken, the most bytes wanted, and the open frames."""
 
     def __init__(self) -> None:
         self.chunk = np.empty(0, np.uint8)
@@ -120,7 +120,7 @@ _stack = _Stack()
 
 @contextmanager
 def scratch_frame() -> Iterator[None]:
-    """Within it, `scratch` hands out memory that is taken back at its end. Frames nest; each thread has its own."""
+    """Within it, `scratch` hands out memory that is taken back at its end. Frames nest, per thread."""
     used, wanted = _stack.used, _stack.wanted
     _stack.frames += 1
     try:

@@ -1,4 +1,4 @@
-"""The guard at the public door of an op: shapes, dtypes and attributes, each complaint by the argument's name."""
+"""The guard at the public door of an op: shapes, dtypes, attributes; each complaint names its argument."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _FLOATS = (float64, float32, bfloat16, float16)
 def checked(also: Callable[..., None] | None = None, **specs: str) -> Callable:
     """Check the arguments of an op before it runs.
 
-    Each keyword names an argument and gives its axes, as in ``x="*N C", weight="C"``: a letter is a length that
-    all its uses share, ``*N`` stands for any number of leading axes. Before the axes may stand a word: `sum`
-    for an array in the accumulation dtype (float32, or float64 with float64), `integer` for ids; otherwise all
-    arrays share the dtype of the first. An argument of None is absent and passes; results must be C-contiguous.
-    `also` gets the arguments by name and checks what shapes cannot say.
+    Each keyword names an argument and gives its axes, as in ``x="*N C", weight="C"``: a letter is a length
+    that all its uses share, ``*N`` stands for any number of leading axes. Before the axes may stand a word:
+    `sum` for an array in the accumulation dtype (float32, or float64 with float64), `integer` for ids;
+    otherwise all arrays share the dtype of the first. An argument of None is absent and passes; results
+    must be C-contiguous. `also` gets the arguments by name and checks what shapes cannot say.
 
     Raises TypeError for what is not an array or has another dtype, ValueError for a shape that does not fit.
     """
@@ -44,7 +44,7 @@ def checked(also: Callable[..., None] | None = None, **specs: str) -> Callable:
                 if x is not None:
                     _check_array(name, x, kind, axes, first)
                     if name in results and not x.flags.c_contiguous:
-                        raise ValueError(f"{name} is not C-contiguous, so a result cannot be written into it; "
+                        raise ValueError(f"{name} is not C-contiguous, so no result can be written into it; "
                                          f"give a contiguous buffer, or none")
             if also is not None:
                 also(**values)
@@ -82,7 +82,7 @@ def _check_array(name: str, x: Any, kind: str, axes: list[str], first: dict[str,
 def _check_dtype(name: str, dtype: np.dtype, kind: str, first: dict[str, Any]) -> None:
     if kind == "integer":
         if dtype.kind not in "iu":
-            raise TypeError(f"{name} has dtype {dtype}, needs integers; {name}.astype('int64') if they are ids")
+            raise TypeError(f"{name} has dtype {dtype}, needs integers; {name}.astype('int64')")
         return
     if dtype not in _FLOATS:
         raise TypeError(f"{name} has dtype {dtype}, needs one of {', '.join(d.name for d in _FLOATS)}")

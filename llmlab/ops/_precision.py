@@ -28,9 +28,10 @@ _LOW = frozenset({bfloat16, float16})
 def mixed_precision(*rounded: str) -> Callable:
     """Let a function written for one working precision take bfloat16 and float16 as well.
 
-    Low-precision arguments arrive in it as float32. The results named in `rounded` are computed in float32 and
-    rounded once, into the buffer given or a new array; the other results (statistics, gradients of parameters)
-    stay float32. float32 and float64 pass through untouched. The whole call is one scratch frame.
+    Low-precision arguments arrive in it as float32. The results named in `rounded` are computed in float32
+    and rounded once, into the buffer given or a new array; the other results (statistics, gradients of
+    parameters) stay float32. float32 and float64 pass through untouched. The whole call is one scratch
+    frame.
     """
 
     def decorate(function: Callable) -> Callable:

@@ -2,13 +2,14 @@
 
 Per head, for query i over the keys j <= i:
 
-    s_ij = q_i · k_j / √D        p_ij = exp(s_ij - lse_i)        lse_i = log Σ_j exp(s_ij)        y_i = Σ_j p_ij v_j
+    s_ij = q_i · k_j / √D         lse_i = log Σ_j exp(s_ij)
+    p_ij = exp(s_ij - lse_i)      y_i = Σ_j p_ij v_j
 
 Backward recomputes p from q, k and the one number lse_i. Softmax's backward needs Σ_j dp_ij p_ij, which is
 Σ_j (dy_i · v_j) p_ij = dy_i · y_i, so it needs no p either:
 
-    dv_j = Σ_i p_ij dy_i        ds_ij = p_ij (dy_i · v_j - dy_i · y_i)
-    dq_i = Σ_j ds_ij k_j / √D        dk_j = Σ_i ds_ij q_i / √D
+    dv_j = Σ_i p_ij dy_i          ds_ij = p_ij (dy_i · v_j - dy_i · y_i)
+    dq_i = Σ_j ds_ij k_j / √D     dk_j = Σ_i ds_ij q_i / √D
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _QUERIES = 256  # rows of the score matrix that are alive at once, per head
 
 def _check_heads(qkv: Array, heads: int, **_) -> None:
     if heads < 1 or qkv.shape[-1] % (3 * heads):
-        raise ValueError(f"qkv has shape {qkv.shape}, needs its last axis divisible by 3 * heads = {3 * heads}: "
+        raise ValueError(f"qkv has shape {qkv.shape}, needs a last axis divisible by {3 * heads} (3 heads): "
                          f"q, k and v side by side, each of heads * D channels")
 
 
@@ -136,7 +137,7 @@ def _attend_backward(
     dy: Array, q: Array, k: Array, v: Array, start: int, y: Array, lse: Array,
     dq: Array, dk: Array, dv: Array, first: bool,
 ) -> None:
-    """The gradients of `_attend`. dk and dv are written by the first run of queries and added to by the rest."""
+    """The gradients of `_attend`. The first run of queries writes dk and dv, the others add to them."""
     xp = namespace(q)
     scale = 1 / math.sqrt(q.shape[-1])
     # p = exp(s - lse)

@@ -1,13 +1,13 @@
 """Cross-entropy of softmax(logits) against integer targets.
 
-    lse_n = log Σ_v exp(logits_nv)        loss_n = lse_n - logits_n,target        loss = mean of loss_n over valid n
+    lse_n = log Σ_v exp(logits_nv)      loss_n = lse_n - logits_n,target      loss = Σ_valid loss_n / #valid
 
 The derivative of lse by a logit is that logit's softmax, so
 
-    dlogits_nv = w_n (exp(logits_nv - lse_n) - [v = target_n])        w_n = dloss / (number of valid rows)
+    dlogits_nv = w_n (exp(logits_nv - lse_n) - [v = target_n])      w_n = dloss / #valid
 
-Rows whose target is `ignore_index` are not valid: they count for nothing and their dlogits are exactly 0. With no
-valid row at all the loss is 0. Columns from `vocabulary` on are padding, as if they were not there.
+Rows whose target is `ignore_index` are not valid: they count for nothing and their dlogits are exactly 0.
+With no valid row at all the loss is 0. Columns from `vocabulary` on are padding, as if they were not there.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ def forward(
 ) -> tuple[Array, Array]:
     """loss = mean over valid rows of (lse - logits[target]).
 
-    logits (..., V), targets (...,) integers in [0, V) or `ignore_index`; returns loss, a scalar array (or (...,)
-    for reduction "none"), and lse (...,), both in the accumulation dtype. logits are left as they are.
+    logits (..., V), targets (...,) integers in [0, V) or `ignore_index`; returns loss, a scalar array (or
+    (...,) for reduction "none"), and lse (...,), both in the accumulation dtype. logits are left as they
+    are.
 
     >>> import numpy as np
     >>> loss, lse = forward(np.zeros((2, 4)), np.array([3, -100]))
@@ -69,10 +70,10 @@ def backward(
     dloss: Array | float, logits: Array, targets: Array, lse: Array, ignore_index: int = -100,
     vocabulary: int | None = None, reduction: str = "mean", *, dlogits: Array | None = None,
 ) -> Array:
-    """dlogits = w (exp(logits - lse) - one_hot(target)), w = dloss / number of valid rows.
+    """dlogits = w (exp(logits - lse) - one_hot(target)), w = dloss / #valid.
 
-    dloss a scalar (or (...,) for reduction "none"), logits (..., V), lse (...,) as forward returned it; returns
-    dlogits like logits. `dlogits` may be `logits` itself, and only then are the logits overwritten.
+    dloss a scalar (or (...,) for reduction "none"), logits (..., V), lse (...,) as forward returned it;
+    returns dlogits like logits. `dlogits` may be `logits` itself, and only then are the logits overwritten.
 
     >>> import numpy as np
     >>> logits = np.zeros((1, 3))
@@ -83,11 +84,11 @@ def backward(
     xp = namespace(logits)
     dlogits = result(dlogits, logits.shape, logits)
     z, dz = logits[..., :vocabulary], dlogits[..., :vocabulary]
-    # p = exp(z - lse)
+    # p = exp(z - lse), which sums to 1 but for the rounding of lse
     p = xp.exp(xp.subtract(z, lse[..., None], out=dz), out=dz)
     # dz = w (p - one_hot(target))
     w = _row_weights(dloss, targets, ignore_index, reduction, lse.dtype)
-    p *= w[..., None]
+    p *= (w / row_sum(p))[..., None]
     _subtract_targets(dlogits, dz.shape[-1], w, targets, ignore_index)
     return dlogits
 
@@ -130,18 +131,11 @@ def _exponentials(z: Array, out: Array) -> tuple[Array, Array, Array]:
     return m, xp.exp(out, out=out), row_sum(out)
 
 
-def _target_places(targets: Array, ignore_index: int) -> tuple[Array, Array]:
-    """Row and column of each target in the logits seen as a matrix; column 0 where ignored."""
-    xp = namespace(targets)
-    flat = targets.reshape(-1)
-    return xp.arange(flat.size), xp.where(flat == ignore_index, 0, flat)
-
-
 def _at_target(z: Array, targets: Array, ignore_index: int) -> Array:
     """z_n,target of each row."""
-    place = _target_places(targets, ignore_index)
-    rows = z.reshape(-1, z.shape[-1]) if z.flags.c_contiguous else z
-    return rows[place].reshape(targets.shape)
+    xp = namespace(z)
+    column = xp.where(targets == ignore_index, 0, targets)
+    return xp.take_along_axis(z, column[..., None], axis=-1)[..., 0]
 
 
 def _reduce(losses: Array, targets: Array, ignore_index: int, reduction: str, loss: Array | None) -> Array:
@@ -167,6 +161,8 @@ def _row_weights(dloss: Array | float, targets: Array, ignore_index: int, reduct
 def _subtract_targets(dlogits: Array, V: int, w: Array, targets: Array, ignore_index: int) -> None:
     """dlogits -= w · one_hot(target); exactly 0 in ignored rows, whatever stood there, and in the padding."""
     rows = dlogits.reshape(-1, dlogits.shape[-1])
-    rows[_target_places(targets, ignore_index)] -= w.reshape(-1)
+    targets = targets.reshape(-1)
+    valid = (targets != ignore_index).nonzero()[0]
+    rows[valid, targets[valid]] -= w.reshape(-1)[valid]
+    rows[targets == ignore_index] = 0
     rows[:, V:] = 0
-    rows[targets.reshape(-1) == ignore_index] = 0

@@ -1,7 +1,7 @@
 """Token and position embedding: x_bt = wte[token_bt] + wpe[t].
 
-A lookup is a product with one-hot rows, so its gradient is a sum: each row of wte collects the dx of all places
-where its token stood, each row of wpe those of all sequences.
+A lookup is a product with one-hot rows, so its gradient is a sum: each row of wte collects the dx of all
+places where its token stood, each row of wpe those of all sequences.
 
     dwte_v = Σ over (b, t) with token_bt = v of dx_bt        dwpe_t = Σ_b dx_bt
 """
@@ -17,8 +17,8 @@ from llmlab.ops._precision import gradient, mixed_precision, result
 def _check_ids(tokens: Array, wte: Array, wpe: Array, **_) -> None:
     ids("tokens", tokens, len(wte))
     if tokens.shape[1] > len(wpe):
-        raise ValueError(f"tokens has shape {tokens.shape}, a sequence of {tokens.shape[1]}, but wpe has only "
-                         f"{len(wpe)} positions; cut the sequence or build the model with a larger T")
+        raise ValueError(f"tokens has shape {tokens.shape}, sequences of {tokens.shape[1]}, but wpe has "
+                         f"only {len(wpe)} positions; cut the sequence or build the model with a larger T")
 
 
 @checked(_check_ids, tokens="integer B T", wte="V C", wpe="T_max C", x="B T C")

@@ -38,8 +38,8 @@ def forward(
     """r = x + (branch + branch_bias), y = LayerNorm(r).
 
     x and branch (..., C), weight, bias and branch_bias (C,); returns r and y like x, mean and rstd (...,).
-    `r` may be `x` or `branch` itself. It is rounded to its dtype before LayerNorm reads it, so that backward and
-    `recompute` see the same numbers.
+    `r` may be `x` or `branch` itself. It is rounded to its dtype before LayerNorm reads it, so that
+    backward and `recompute` see the same numbers.
 
     >>> import numpy as np
     >>> r, y, mean, rstd = forward(np.array([[1.0, 2.0]]), np.array([[0.0, 2.0]]), np.ones(2), np.zeros(2))
