@@ -1,0 +1,50 @@
+"""One fixture runs a test three ways: the NumPy text, the kernel emulated and checked, the kernel on a GPU."""
+
+from contextlib import nullcontext
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from llmlab import kernels
+from llmlab.arrays import to_numpy
+
+FLOATS = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
+
+
+class Backend:
+    """Makes arrays where the backend computes, and calls ops so that they run there."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def array(self, values: np.ndarray, offset: int = 0):
+        """The values as a contiguous array that starts `offset` elements past an aligned address."""
+        if self.name == "cuda":
+            import cupy as xp
+        else:
+            xp = np
+        room = xp.empty(values.size + offset + 64, values.dtype)
+        address = room.data.ptr if self.name == "cuda" else room.ctypes.data
+        start = -(address // values.itemsize) % (64 // values.itemsize) + offset
+        array = room[start : start + values.size].reshape(values.shape)
+        array[...] = xp.asarray(values)
+        return array
+
+    def __call__(self, function, *args, **kwargs):
+        """Run an op on this backend and bring its results to the host."""
+        with kernels.emulated("check") if self.name == "emulated" else nullcontext():
+            results = function(*args, **kwargs)
+        if isinstance(results, tuple):
+            return tuple(None if result is None else to_numpy(result) for result in results)
+        return to_numpy(results)
+
+
+@pytest.fixture(params=["numpy", "emulated", pytest.param("cuda", marks=pytest.mark.gpu)])
+def backend(request) -> Backend:
+    return Backend(request.param)
+
+
+@pytest.fixture(params=FLOATS)
+def dtype(request) -> np.dtype:
+    return np.dtype(FLOATS[request.param])

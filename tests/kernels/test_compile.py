@@ -1,0 +1,76 @@
+"""Every shipped kernel compiles for the GPUs in use, and none spills registers to memory. No GPU is needed."""
+
+import itertools
+import re
+
+import pytest
+
+from llmlab.kernels import nvrtc, source
+
+pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings and nvidia-cuda-nvrtc")
+
+# The instantiations that the launchers ask for; {T} stands for each dtype, {?} for false and true, {1|2} for each.
+INSTANCES = {
+    "gelu": ["gelu_forward<{T}, {?}, {?}>", "gelu_backward<{T}, {?}, {?}>"],
+    "residual": ["residual_forward<{T}, {?}>"],
+    "softmax": [
+        "softmax_forward_warp<{T}, {1|2|4}, {?}>", "softmax_backward_warp<{T}, {1|2|4}, {?}>",
+        "softmax_forward_block<{T}, {?}>", "softmax_backward_block<{T}, {?}>",
+    ],
+}  # fmt: skip
+
+# What is known to spill, and why that is the better choice: kernel -> bytes.
+SPILLS_ALLOWED: dict[str, int] = {}
+
+ALL = ("float", "__nv_bfloat16", "__half")
+
+
+def expand(pattern: str, dtypes: tuple[str, ...]) -> list[str]:
+    """
+    >>> expand("f<{T}, {?}>", ("float",))
+    ['f<float, false>', 'f<float, true>']
+    """
+    pattern = pattern.replace("{T}", "{" + "|".join(dtypes) + "}").replace("{?}", "{false|true}")
+    parts = re.split(r"\{([^}]*)\}", pattern)
+    choices = [part.split("|") if k % 2 else [part] for k, part in enumerate(parts)]
+    return ["".join(choice) for choice in itertools.product(*choices)]
+
+
+def test_every_kernel_is_listed():
+    for file in source.FOLDER.glob("*.cu"):
+        names = set(re.findall(r"__global__\s+(?:void\s+)?(?:__launch_bounds__\([^)]*\)\s*)?(?:void\s+)?(\w+)\(",
+                               file.read_text()))  # fmt: skip
+        templates = {pattern.partition("<")[0] for pattern in INSTANCES.get(file.stem, [])}
+        plain = set(re.findall(r'extern "C" __global__[^(]*?(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(', file.read_text()))
+        assert names <= templates | plain, f"{file.name}: list {names - templates - plain} in INSTANCES"
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in source.FOLDER.glob("*.cu")))
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
+def test_compiles_without_spills(name, architecture):
+    dtypes = ALL if architecture == "sm_90" else ("__nv_bfloat16",)
+    expressions = [expression for pattern in INSTANCES.get(name, []) for expression in expand(pattern, dtypes)]
+    code = source.with_includes(source.read(f"{name}.cu"), f"{name}.cu")
+    usages = nvrtc.compile(code, tuple(expressions), architecture)
+    assert len(usages) >= len(expressions)
+    spilled = {usage.kernel: usage.spills for usage in usages if usage.spills}
+    assert spilled == {kernel: size for kernel, size in spilled.items() if size <= SPILLS_ALLOWED.get(kernel, 0)}
+
+
+def test_spills_are_seen():
+    code = """
+    extern "C" __global__ void __launch_bounds__(1024, 2) greedy(float* y, const float* x) {
+      float v[64];
+      #pragma unroll
+      for (int k = 0; k < 64; k++) v[k] = x[k * 1024 + threadIdx.x];
+      __syncthreads();
+      #pragma unroll
+      for (int k = 0; k < 64; k++) y[k * 1024 + threadIdx.x] = v[k] * v[(k * 7) % 64];
+    }"""
+    (usage,) = nvrtc.compile(code, (), "sm_90")
+    assert usage.spills > 0
+
+
+def test_errors_name_the_file_and_line():
+    with pytest.raises(ValueError, match=r"mine\.cu\(2\): error"):
+        nvrtc.compile(source.with_includes("\nint x = y;", "mine.cu"), ())

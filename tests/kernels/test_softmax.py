@@ -1,0 +1,122 @@
+"""Softmax: text, emulated kernels and CUDA kernels against the text in float64."""
+
+import numpy as np
+import pytest
+
+from llmlab import kernels
+from llmlab.ops import softmax
+
+# Of the result: one rounding in the storage dtype, and the fast exponential's error.
+TOLERANCE = {"float32": 4e-6, "bfloat16": 2**-8, "float16": 2**-10}
+
+# A warp a row (whole packs, ragged, one column), then a block a row, up to rows that do not fit its registers.
+SHAPES = [(1, 1), (3, 8), (2, 5, 77), (9, 256), (3, 511), (5, 1024), (3, 1025), (2, 2056), (2, 9001)]
+
+
+def inputs(shape, dtype, seed=0):
+    rng = np.random.default_rng(seed)
+    x, dy = (3 * rng.standard_normal((2, *shape))).astype(dtype)
+    return x, dy, softmax.forward.text(x.astype(np.float64)).astype(dtype)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_forward(backend, dtype, shape):
+    x, _, _ = inputs(shape, dtype)
+    y = backend(softmax.forward, backend.array(x))
+    assert y.dtype == dtype
+    np.testing.assert_allclose(
+        y.astype(np.float64), softmax.forward.text(x.astype(np.float64)),
+        rtol=TOLERANCE[dtype.name], atol=2**-24 if dtype == np.float16 else 1e-30,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_backward(backend, dtype, shape):
+    _, dy, y = inputs(shape, dtype)
+    dx = backend(softmax.backward, backend.array(dy), backend.array(y))
+    assert dx.dtype == dtype
+    reference = softmax.backward.text(dy.astype(np.float64), y.astype(np.float64))
+    np.testing.assert_allclose(
+        dx.astype(np.float64), reference, rtol=0, atol=TOLERANCE[dtype.name] * np.abs(reference).max() + 2e-7
+    )
+
+
+@pytest.mark.parametrize("C", [48, 1500])
+def test_rows_that_start_anywhere(backend, dtype, C):
+    x, dy, y = inputs((4, C), dtype)
+    at = backend.array
+    got = backend(softmax.forward, at(x, 3), y=at(np.empty_like(x), 1))
+    same = {"rtol": 2e-6 if dtype == np.float32 else TOLERANCE[dtype.name], "atol": 1e-7}
+    np.testing.assert_allclose(got.astype(float), backend(softmax.forward, at(x)).astype(float), **same)
+    got = backend(softmax.backward, at(dy, 1), at(y, 2), dx=at(np.empty_like(x), 3))
+    np.testing.assert_allclose(got.astype(float), backend(softmax.backward, at(dy), at(y)).astype(float), **same)
+
+
+@pytest.mark.parametrize("C", [100, 3001])
+def test_a_shift_changes_nothing_and_rows_sum_to_one(backend, C):
+    x = np.random.default_rng(0).integers(-9, 9, (3, C)).astype(np.float32)
+    y = backend(softmax.forward, backend.array(x))
+    np.testing.assert_array_equal(y, backend(softmax.forward, backend.array(x + 2**14)))
+    np.testing.assert_allclose(y.sum(-1), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("C", [6, 2100])
+def test_masked_elements(backend, dtype, C):
+    x = np.full((2, C), -np.inf, dtype)
+    x[0, [1, C - 1]] = 0
+    with np.errstate(invalid="ignore"):
+        y = backend(softmax.forward, backend.array(x))
+    assert y[0, [1, C - 1]].tolist() == [0.5, 0.5]
+    assert not y[0, 2 : C - 1].any()
+    assert np.isnan(y[1]).all()  # nothing to share among nothing, as in the formula
+
+
+@pytest.mark.parametrize("C", [24, 1400])
+def test_in_place(backend, dtype, C):
+    x, dy, y = inputs((3, C), dtype)
+    at = backend.array
+    place = at(x)
+    np.testing.assert_array_equal(
+        backend(softmax.forward, place, y=place), backend(softmax.forward, at(x)))  # fmt: skip
+    place = at(dy)
+    np.testing.assert_array_equal(
+        backend(softmax.backward, place, at(y), dx=place), backend(softmax.backward, at(dy), at(y)))  # fmt: skip
+
+
+def test_rows_longer_than_shared_memory(backend, monkeypatch):
+    monkeypatch.setattr("llmlab.kernels.softmax._KEPT_BYTES", 2048)
+    x, dy, y = inputs((2, 1999), np.dtype(np.float32))
+    np.testing.assert_allclose(
+        backend(softmax.forward, backend.array(x)), softmax.forward.text(x), rtol=4e-6, atol=0)  # fmt: skip
+    np.testing.assert_allclose(
+        backend(softmax.backward, backend.array(dy), backend.array(y)), softmax.backward.text(dy, y), atol=1e-7)  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (3, 0)], ids=str)
+def test_empty(backend, dtype, shape):
+    nothing = backend.array(np.empty(shape, dtype))
+    if shape[-1] or backend.name != "numpy":
+        assert backend(softmax.forward, nothing).shape == shape
+    assert backend(softmax.backward, nothing, nothing).shape == shape
+
+
+@pytest.mark.gpu
+def test_more_than_2_to_the_31_elements():
+    import cupy
+
+    x = cupy.random.default_rng(0).standard_normal((43000 * 16, 50257 // 16), np.float32).astype(np.float16)
+    x = x.ravel()[: 43000 * 50240].reshape(43000, 50240)
+    y = softmax.forward(x)
+    assert x.size > 2**31
+    np.testing.assert_array_equal(y[-5:].get(), softmax.forward(x[-5:].copy()).get())
+    del x, y
+    cupy.get_default_memory_pool().free_all_blocks()
+
+
+def test_each_element_is_read_once_and_written_once():
+    for C in (512, 3000):
+        x = np.random.default_rng(0).standard_normal((3, C)).astype(np.float32)
+        with kernels.emulated("profile") as profiles:
+            softmax.forward(x)
+        assert [profile.bytes_read for profile in profiles] == [x.nbytes]
+        assert [profile.bytes_written for profile in profiles] == [x.nbytes]
