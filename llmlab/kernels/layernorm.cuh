@@ -1,0 +1,315 @@
+// Layer normalisation of rows that fit into registers: the device code of layernorm.cu and residual_layernorm.cu.
+//
+// A block holds blockDim.x / (32*W) teams of W warps; each team walks its own rows, and while it works on one, the loads
+// of its next are under way. That, rather than many resident warps, hides the memory's latency: the sums of the backward
+// pass leave room for few warps. Loops over rows run as long as the block's first team has one, so that all threads of
+// the block meet at the barriers; a team without a row goes through the motions with zero columns.
+#pragma once
+#include "row.cuh"
+#include "tensor_core.cuh"
+
+// ---- Sums over a team.
+
+__device__ __forceinline__ float2 operator+(float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); }
+__device__ __forceinline__ float3 operator+(float3 a, float3 b) { return make_float3(a.x + b.x, a.y + b.y, a.z + b.z); }
+__device__ __forceinline__ float2 warp_sum(float2 v) { return make_float2(warp_sum(v.x), warp_sum(v.y)); }
+__device__ __forceinline__ float3 warp_sum(float3 v) { return make_float3(warp_sum(v.x), warp_sum(v.y), warp_sum(v.z)); }
+
+// The sum of v over the team, in every thread of it; all threads of the block call it together. The two buffers take
+// turns, so one barrier a sum is enough: whoever writes buffer A again has passed the barrier of buffer B, which
+// nobody reaches before it has read A.
+template <int W, class V>
+__device__ __forceinline__ V team_sum(V v, int& turn) {
+  v = warp_sum(v);  // each lane holds its warp's sum
+  if constexpr (W > 1) {
+    __shared__ V sums[2][WARP];
+    const int warp = threadIdx.x / WARP, first = warp / W * W;
+    turn ^= 1;
+    if (threadIdx.x % WARP == 0) sums[turn][warp] = v;
+    __syncthreads();
+    v = sums[turn][first];
+#pragma unroll
+    for (int w = 1; w < W; w++) v = v + sums[turn][first + w];
+  }
+  return v;
+}
+
+// ---- Forward.
+
+// A row's statistics. `shift` is the mean of x - mean: what rounding took from the mean. It matters when the mean is large
+// beside the spread of the row, and costs one more addition an element.
+struct Statistics { float mean, shift, rstd; };
+
+// The sum of the row.
+template <class T, int E, int K, int W>
+__device__ __forceinline__ float sum_of(const Row<T, E, K, W>& x) {
+  float sum = 0.0f, v[E];
+#pragma unroll
+  for (int k = 0; k < K; k++) {
+    x.pack[k].get(v);
+#pragma unroll
+    for (int e = 0; e < E; e++) sum += v[e];
+  }
+  return sum;
+}
+
+// The sums of d and of d^2, with d = x - mean.
+template <class T, int E, int K, int W>
+__device__ __forceinline__ float2 sums_about(float mean, Row<T, E, K, W>& x, int thread, int C) {
+  float2 sums = make_float2(0.0f, 0.0f);
+  float v[E];
+  x.keep_packed();
+#pragma unroll
+  for (int k = 0; k < K; k++) {
+    if (column_of<E, W>(k, thread) >= C) continue;
+    x.pack[k].get(v);
+#pragma unroll
+    for (int e = 0; e < E; e++) {
+      const float d = v[e] - mean;
+      sums.x += d;
+      sums.y += d * d;
+    }
+  }
+  return sums;
+}
+
+// From the sums of d and d^2. Two passes, for one pass by E[x^2] - E[x]^2 would lose every digit on a row whose mean is
+// large beside its spread; here the d are small, and so is what is subtracted.
+__device__ __forceinline__ Statistics statistics(float mean, float2 sums, int C, float eps) {
+  const float shift = sums.x / C, variance = fmaxf(sums.y / C - shift * shift, 0.0f);
+  return {mean, shift, rsqrtf(variance + eps)};
+}
+
+// y = (x - mean) * rstd * weight + bias. With the fma spelled out, forward and recompute give the same bits.
+__device__ __forceinline__ float normalised(float x, Statistics s, float weight, float bias) {
+  return fmaf((x - s.mean - s.shift) * s.rstd, weight, bias);
+}
+
+template <class T, int E, int K, int W>
+__device__ __forceinline__ void store_normalised(T* y, Row<T, E, K, W>& x, Row<T, E, K, W>& weight, Row<T, E, K, W>& bias,
+                                                 Statistics s, int thread, int C) {
+  x.keep_packed();
+  weight.keep_packed();
+  bias.keep_packed();
+#pragma unroll
+  for (int k = 0; k < K; k++) {
+    if (column_of<E, W>(k, thread) >= C) continue;
+    float v[E], w[E], b[E];
+    x.pack[k].get(v);
+    weight.pack[k].get(w);
+    bias.pack[k].get(b);
+#pragma unroll
+    for (int e = 0; e < E; e++) v[e] = normalised(v[e], s, w[e], b[e]);
+    Packed<T, E> pack;
+    pack.set(v);
+    pack.store(y + column_of<E, W>(k, thread));
+  }
+}
+
+// r = x + (branch + branch_bias), rounded to T as it is stored: the statistics are those of the stored row.
+template <class T, int E, int K, int W>
+__device__ __forceinline__ void add_branch(Row<T, E, K, W>& x, const Row<T, E, K, W>& branch, Row<T, E, K, W>& branch_bias) {
+  branch_bias.keep_packed();
+#pragma unroll
+  for (int k = 0; k < K; k++) {
+    float v[E], u[E], b[E];
+    x.pack[k].get(v);
+    branch.pack[k].get(u);
+    branch_bias.pack[k].get(b);
+#pragma unroll
+    for (int e = 0; e < E; e++) v[e] += u[e] + b[e];
+    x.pack[k].set(v);
+  }
+}
+
+// What forward_rows does with a row: normalise it; add the branch to it first; or normalise it by known statistics.
+enum Forward { PLAIN, BRANCH, RECOMPUTE };
+
+template <Forward KIND, class T, int E, int K, int W>
+__device__ __forceinline__ void forward_rows(T* r, T* y, float* mean, float* rstd, const T* x, const T* branch,
+                                             const T* __restrict__ weight, const T* __restrict__ bias,
+                                             const T* __restrict__ branch_bias, index_t N, int C, float eps) {
+  const int thread = threadIdx.x % (WARP * W), team = threadIdx.x / (WARP * W), teams = blockDim.x / (WARP * W);
+  Row<T, E, K, W> w, b, branch_b, next, next_branch;
+  w.load(weight, thread, C);
+  b.load(bias, thread, C);
+  if (KIND == BRANCH) branch_b.load(branch_bias, thread, branch_bias != nullptr ? C : 0);
+
+  const index_t stride = static_cast<index_t>(gridDim.x) * teams;
+  index_t row = static_cast<index_t>(blockIdx.x) * teams + team;
+  next.load(x + row * C, thread, row < N ? C : 0);
+  if (KIND == BRANCH) next_branch.load(branch + row * C, thread, row < N ? C : 0);
+  int turn = 0;
+  for (; row - team < N; row += stride) {
+    Row<T, E, K, W> now = next;
+    if (KIND == BRANCH) add_branch(now, next_branch, branch_b);
+    const index_t ahead = row + stride;
+    next.load(x + ahead * C, thread, ahead < N ? C : 0);
+    if (KIND == BRANCH) next_branch.load(branch + ahead * C, thread, ahead < N ? C : 0);
+
+    const int columns = row < N ? C : 0;
+    float row_mean = 0.0f;
+    if (KIND != RECOMPUTE) row_mean = team_sum<W>(sum_of(now), turn) / C;
+    else if (row < N) row_mean = mean[row];
+    Statistics s = statistics(row_mean, team_sum<W>(sums_about(row_mean, now, thread, columns), turn), C, eps);
+    if (KIND == RECOMPUTE && row < N) s.rstd = rstd[row];
+
+    if (KIND == BRANCH) now.store(r + row * C, thread, columns);
+    store_normalised(y + row * C, now, w, b, s, thread, columns);
+    if (KIND != RECOMPUTE && row < N && thread == 0) {
+      mean[row] = s.mean;
+      rstd[row] = s.rstd;
+    }
+  }
+}
+
+// ---- Backward.
+
+// What one thread has summed over its rows: dweight, dbias and, for a branch with a bias, dx.
+template <int E, int K> struct ColumnSums { float dweight[K][E], dbias[K][E], dx[K][E]; };
+
+// Rows on their way: a ring of STAGES slots in shared memory for each team, filled by asynchronous copies. A slot holds
+// the packs of R rows: dy, x and maybe dr. A thread reads only what it copied itself, so that its own wait is enough and
+// no barrier is needed; and the rows take no registers, which the sums need.
+template <class T, int E, int K, int W, int R, int STAGES>
+struct Ring {
+  using Memory = typename Packed<T, E>::Memory;
+  static constexpr int PACKS = STAGES * R * K * WARP * W;
+  Memory* slots;  // (STAGES, R, K, 32*W)
+
+  __device__ __forceinline__ Memory* at(int stage, int r, int k, int thread) const {
+    return slots + ((stage * R + r) * K + k) * (WARP * W) + thread;
+  }
+  __device__ __forceinline__ void fetch(int stage, int r, const T* row, int thread, int C) const {
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+      const int column = column_of<E, W>(k, thread);
+      if (column >= C) continue;
+      if constexpr (sizeof(Memory) == 16) cp_async(at(stage, r, k, thread), row + column);
+      else *at(stage, r, k, thread) = *reinterpret_cast<const Memory*>(row + column);
+    }
+  }
+  __device__ __forceinline__ void get(int stage, int r, int k, int thread, float (&v)[E]) const {
+    Packed<T, E>::from(*at(stage, r, k, thread)).get(v);
+  }
+};
+
+// The end of stage one: the teams of a block add up their sums, halving their number at each step, always in the same
+// order; team 0 writes the total. Sum i of a thread has its place in `exchange` 32*W floats from its sum i + 1, so that
+// the lanes of a warp meet 32 different banks.
+template <int E, int K, int W>
+__device__ __forceinline__ void write_block_sum(float* __restrict__ partial, float (&sum)[K][E], float* exchange, int C) {
+  const int thread = threadIdx.x % (WARP * W), team = threadIdx.x / (WARP * W), teams = blockDim.x / (WARP * W);
+  for (int left = teams, half; left > 1; left = half) {
+    half = (left + 1) / 2;
+    __syncthreads();  // no thread still reads the step before
+    if (team >= half && team < left) {
+#pragma unroll
+      for (int i = 0; i < K * E; i++) exchange[((team - half) * K * E + i) * WARP * W + thread] = sum[i / E][i % E];
+    }
+    __syncthreads();
+    if (team + half < left) {
+#pragma unroll
+      for (int i = 0; i < K * E; i++) sum[i / E][i % E] += exchange[(team * K * E + i) * WARP * W + thread];
+    }
+  }
+  if (team > 0) return;
+#pragma unroll
+  for (int k = 0; k < K; k++) {
+    const int column = column_of<E, W>(k, thread);
+    if (column < C)
+#pragma unroll
+      for (int e = 0; e < E; e++) partial[column + e] = sum[k][e];
+  }
+}
+
+// With g = dy * weight and xhat = (x - mean) * rstd:
+//   dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) + dr,   dweight += dy * xhat,   dbias += dy
+template <bool DR, bool DX_SUM, int STAGES, class T, int E, int K, int W>
+__device__ __forceinline__ void backward_rows(T* dx, float* __restrict__ partials, const T* dr, const T* dy, const T* x,
+                                              const T* __restrict__ weight, const float* __restrict__ mean,
+                                              const float* __restrict__ rstd, index_t N, int C) {
+  constexpr int DY = 0, X = 1, DR_ROW = 2, ROWS = DR ? 3 : 2;
+  using Rows = Ring<T, E, K, W, ROWS, STAGES>;
+  extern __shared__ uint4 shared[];  // the weights, as a ring of one slot, then a ring for each team
+  const int thread = threadIdx.x % (WARP * W), team = threadIdx.x / (WARP * W), teams = blockDim.x / (WARP * W);
+  const Ring<T, E, K, W, 1, 1> weights{reinterpret_cast<typename Rows::Memory*>(shared)};
+  const Rows rows{weights.slots + weights.PACKS + team * Rows::PACKS};
+
+  ColumnSums<E, K> sums;
+#pragma unroll
+  for (int i = 0; i < K * E; i++) sums.dweight[i / E][i % E] = sums.dbias[i / E][i % E] = sums.dx[i / E][i % E] = 0.0f;
+
+  auto fetch = [&](int stage, index_t row) {  // one group of copies; an empty one past the last row
+    const int columns = row < N ? C : 0;
+    rows.fetch(stage, DY, dy + row * C, thread, columns);
+    rows.fetch(stage, X, x + row * C, thread, columns);
+    if (DR) rows.fetch(stage, DR_ROW, dr + row * C, thread, columns);
+    cp_async_commit();
+  };
+  const index_t stride = static_cast<index_t>(gridDim.x) * teams;
+  index_t row = static_cast<index_t>(blockIdx.x) * teams + team;
+  if (team == 0) weights.fetch(0, 0, weight, thread, C);  // these join the first row's group
+#pragma unroll
+  for (int s = 0; s < STAGES - 1; s++) fetch(s, row + s * stride);
+  cp_async_wait<STAGES - 2>();
+  __syncthreads();  // team 0 has waited for the weights; now all teams may read them
+
+  float next_mean = row < N ? mean[row] : 0.0f, next_rstd = row < N ? rstd[row] : 0.0f;
+  int turn = 0;
+  for (int stage = 0; row - team < N; row += stride, stage = (stage + 1) % STAGES) {
+    const float m = next_mean, rs = next_rstd;
+    const index_t ahead = row + stride;
+    next_mean = ahead < N ? mean[ahead] : 0.0f;
+    next_rstd = ahead < N ? rstd[ahead] : 0.0f;
+    cp_async_wait<STAGES - 2>();  // this row is here
+    fetch((stage + STAGES - 1) % STAGES, row + (STAGES - 1) * stride);  // into the slot of the row before
+
+    const int columns = row < N ? C : 0;
+    float dy_k[E], x_k[E], w_k[E], dx_k[E];
+    float3 of = make_float3(0.0f, 0.0f, 0.0f);  // the sums of d = x - mean, of g, and of g * d
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+      if (column_of<E, W>(k, thread) >= columns) continue;
+      rows.get(stage, DY, k, thread, dy_k);
+      rows.get(stage, X, k, thread, x_k);
+      weights.get(0, 0, k, thread, w_k);
+#pragma unroll
+      for (int e = 0; e < E; e++) {
+        const float d = x_k[e] - m, g = dy_k[e] * w_k[e];
+        of.x += d;
+        of.y += g;
+        of.z += g * d;
+      }
+    }
+    of = team_sum<W>(of, turn);
+    const float shift = of.x / C, mean_g = of.y / C, mean_gx = (of.z - shift * of.y) * rs / C;
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+      const int column = column_of<E, W>(k, thread);
+      if (column >= columns) continue;
+      rows.get(stage, DY, k, thread, dy_k);
+      rows.get(stage, X, k, thread, x_k);
+      weights.get(0, 0, k, thread, w_k);
+      if (DR) rows.get(stage, DR_ROW, k, thread, dx_k);
+#pragma unroll
+      for (int e = 0; e < E; e++) {
+        const float xhat = (x_k[e] - m - shift) * rs, g = dy_k[e] * w_k[e];
+        const float through = (g - mean_g - xhat * mean_gx) * rs;
+        dx_k[e] = DR ? dx_k[e] + through : through;
+        sums.dweight[k][e] += dy_k[e] * xhat;
+        sums.dbias[k][e] += dy_k[e];
+        if (DX_SUM) sums.dx[k][e] += dx_k[e];
+      }
+      Packed<T, E> pack;
+      pack.set(dx_k);
+      pack.store(dx + row * C + column);
+    }
+  }
+
+  constexpr int S = DX_SUM ? 3 : 2;  // partials is (gridDim.x, S, C)
+  float *partial = partials + static_cast<index_t>(blockIdx.x) * S * C, *exchange = reinterpret_cast<float*>(shared);
+  write_block_sum<E, K, W>(partial, sums.dweight, exchange, C);
+  write_block_sum<E, K, W>(partial + C, sums.dbias, exchange, C);
+  if (DX_SUM) write_block_sum<E, K, W>(partial + 2 * C, sums.dx, exchange, C);
+}

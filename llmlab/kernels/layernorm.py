@@ -1,0 +1,135 @@
+"""Launches ``layernorm.cu`` for ``llmlab.ops.layernorm``, whose door has checked shapes and dtypes."""
+
+from __future__ import annotations
+
+from llmlab.arrays import Array, float32, namespace
+from llmlab.kernels import guards, row
+from llmlab.kernels.column_sum import add_partials, column_sum
+from llmlab.kernels.loader import load
+from llmlab.kernels.signature import cuda_type, null
+
+FORWARD_THREADS = 256
+FORWARD_WAVES = 4  # blocks a multiprocessor takes one after the other, on average
+BACKWARD_THREADS = 512  # one block a multiprocessor: each thread may have 128 registers for its sums
+MOST_STAGES = 4
+WIDE_THREADS = 1024
+FORWARD_ELEMENTS, BACKWARD_ELEMENTS = 32, 32  # that a thread has registers for
+
+
+def forward(
+    x: Array, weight: Array, bias: Array, eps: float = 1e-5,
+    *, y: Array | None = None, mean: Array | None = None, rstd: Array | None = None,
+) -> tuple[Array, Array, Array]:
+    y = guards.result("y", y, x.shape, x.dtype, like=x)
+    mean = guards.result("mean", mean, x.shape[:-1], float32, like=x)
+    rstd = guards.result("rstd", rstd, x.shape[:-1], float32, like=x)
+    if x.size:
+        x, weight, bias = map(guards.contiguous, (x, weight, bias))
+        forward_rows("layernorm", "layernorm_forward", x, (y, mean, rstd, x, weight, bias), eps, y, x, weight, bias)
+    return y, mean, rstd
+
+
+def recompute(
+    x: Array, weight: Array, bias: Array, mean: Array, rstd: Array, *, y: Array | None = None,
+) -> Array:
+    y = guards.result("y", y, x.shape, x.dtype, like=x)
+    if x.size:
+        x, weight, bias, mean, rstd = map(guards.contiguous, (x, weight, bias, mean, rstd))
+        forward_rows("layernorm", "layernorm_recompute", x, (y, x, weight, bias, mean, rstd), None, y, x, weight, bias)
+    return y
+
+
+def backward(
+    dy: Array, x: Array, weight: Array, mean: Array, rstd: Array,
+    *, dx: Array | None = None, dweight: Array | None = None, dbias: Array | None = None,
+) -> tuple[Array, Array, Array]:
+    dx = guards.result("dx", dx, x.shape, x.dtype, like=x)
+    dweight = gradient(dweight, weight)
+    dbias = gradient(dbias, weight)
+    if x.size:
+        dy, x, weight, mean, rstd = map(guards.contiguous, (dy, x, weight, mean, rstd))
+        backward_rows(dx, None, dy, x, weight, mean, rstd, [dweight, dbias])
+    return dx, dweight, dbias
+
+
+def gradient(given: Array | None, parameter: Array) -> Array:
+    """The buffer that the gradient of a parameter is added to: zeros if none is given."""
+    if given is None:
+        return namespace(parameter).zeros(parameter.shape, float32)
+    return guards.result("a parameter's gradient", given, parameter.shape, float32, like=parameter)
+
+
+def forward_rows(
+    file: str, name: str, x: Array, args: tuple, eps: float | None, *in_packs: Array | None
+) -> None:
+    """Launch a forward kernel: rows in registers if they fit, else a block for each row."""
+    C = x.shape[-1]
+    N = x.size // C
+    E = row.pack_size(C, *in_packs)
+    plan = row.plan(C, E, FORWARD_ELEMENTS, x.itemsize)
+    tail = () if eps is None else (eps,)
+    if plan is None:
+        kernel = load(file).get_function(f"wide_{name}<{cuda_type(x.dtype)}, {E}>")
+        kernel((N,), (WIDE_THREADS,), (*args, C, *tail))
+        return
+    teams = max(1, min(FORWARD_THREADS // plan.threads, N))
+    threads = teams * plan.threads
+    resident = guards.multiprocessors(x) * (1024 // threads)
+    blocks = min(guards.ceil_divide(N, teams), resident * FORWARD_WAVES)
+    kernel = load(file).get_function(f"{name}<{cuda_type(x.dtype)}, {plan.E}, {plan.K}, {plan.W}>")
+    kernel((blocks,), (threads,), (*args, N, C, *tail))
+
+
+def backward_rows(
+    dx: Array, dr: Array | None, dy: Array, x: Array, weight: Array, mean: Array, rstd: Array, gradients: list[Array]
+) -> None:
+    """Launch the backward kernels: dx, and gradients += dweight, dbias and, if there is a third, the row sum of dx."""
+    C = x.shape[-1]
+    N = x.size // C
+    E = row.pack_size(C, dx, dr, dy, x, weight)
+    sums = len(gradients)
+    plan = row.plan(C, E, BACKWARD_ELEMENTS if sums == 2 else 24, x.itemsize)
+    if plan is None:
+        _wide_backward(dx, dr, dy, x, weight, mean, rstd, gradients, N, C, E)
+        return
+    teams = max(1, min(BACKWARD_THREADS // plan.threads, N))
+    row_bytes = plan.slots * x.itemsize
+    slot_bytes = row_bytes * (2 if dr is None else 3)
+    limit = row.shared_limit(x) - row_bytes  # what the weights leave
+    while teams > 1 and 2 * teams * slot_bytes > limit:
+        teams -= 1
+    stages = min(MOST_STAGES, limit // (teams * slot_bytes))
+    shared = row_bytes + stages * teams * slot_bytes
+    blocks = min(guards.multiprocessors(x), guards.ceil_divide(N, teams))
+    partials = namespace(x).empty((blocks, sums, C), float32)
+    instance = f"{cuda_type(x.dtype)}, {plan.E}, {plan.K}, {plan.W}, {stages}"
+    if dr is None and sums == 2:
+        kernel = load("layernorm").get_function(f"layernorm_backward<{instance}>")
+        args = (dx, partials, dy, x, weight, mean, rstd, N, C)
+    else:
+        flags = f"{_bool(dr is not None)}, {_bool(sums == 3)}"
+        kernel = load("residual_layernorm").get_function(f"residual_layernorm_backward<{instance}, {flags}>")
+        args = (dx, partials, null if dr is None else dr, dy, x, weight, mean, rstd, N, C)
+    kernel((blocks,), (teams * plan.threads,), args, shared_mem=shared)
+    add_partials(partials, *gradients)
+
+
+def _wide_backward(dx, dr, dy, x, weight, mean, rstd, gradients, N: int, C: int, E: int) -> None:
+    xp, kernels, T = namespace(x), load("layernorm"), cuda_type(x.dtype)
+    shifts = xp.empty(N, float32)
+    kernels.get_function(f"wide_layernorm_shift<{T}, {E}>")((N,), (WIDE_THREADS,), (shifts, x, mean, C))
+    # the sums first: dx may be written over dy
+    tiles = guards.ceil_divide(C, 256 * E)
+    groups = min(N, guards.ceil_divide(8 * guards.multiprocessors(x), tiles), 65535)
+    partials = xp.empty((groups, 2, C), float32)
+    column_sums = kernels.get_function(f"wide_layernorm_column_sums<{T}, {E}>")
+    column_sums((tiles, groups), (256,), (partials, shifts, dy, x, mean, rstd, N, C))
+    add_partials(partials, *gradients[:2])
+    kernel = kernels.get_function(f"wide_layernorm_backward<{T}, {E}, {_bool(dr is not None)}>")
+    kernel((N,), (WIDE_THREADS,), (dx, shifts, null if dr is None else dr, dy, x, weight, mean, rstd, C))
+    if len(gradients) == 3:
+        column_sum(gradients[2], dx.reshape(N, C))
+
+
+def _bool(value: bool) -> str:
+    return "true" if value else "false"
