@@ -21,10 +21,11 @@ def checked(also: Callable[..., None] | None = None, **specs: str) -> Callable:
     """Check the arguments of an op before it runs.
 
     Each keyword names an argument and gives its axes, as in ``x="*N C", weight="C"``: a letter is a length
-    that all its uses share, ``*N`` stands for any number of leading axes. Before the axes may stand a word:
-    `sum` for an array in the accumulation dtype (float32, or float64 with float64), `integer` for ids;
-    otherwise all arrays share the dtype of the first. An argument of None is absent and passes; results
-    must be C-contiguous. `also` gets the arguments by name and checks what shapes cannot say.
+    that all its uses share, a number is itself, ``*N`` stands for any number of leading axes. Before the
+    axes may stand a word: `sum` for an array in the accumulation dtype (float32, or float64 with float64),
+    `integer` for ids; otherwise all arrays share the dtype of the first. An argument of None is absent and
+    passes; results must be C-contiguous. `also` gets the arguments by name and checks what shapes cannot
+    say.
 
     Raises TypeError for what is not an array or has another dtype, ValueError for a shape that does not fit.
     """
@@ -73,6 +74,8 @@ def _check_array(name: str, x: Any, kind: str, axes: list[str], first: dict[str,
     lead = len(shape) - len(axes) + 1 if many else 0
     lengths = (shape[:lead], *shape[lead:]) if many else shape
     for axis, length in zip(axes, lengths):
+        if axis.isdigit() and length != int(axis):
+            raise ValueError(f"{name} has shape {shape}, needs ({', '.join(axes)})")
         expected, said_by = first.setdefault(axis, (length, name))
         if length != expected:
             raise ValueError(f"{name} has shape {shape}, needs ({', '.join(axes)}) with "

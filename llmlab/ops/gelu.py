@@ -5,8 +5,8 @@
 As ½ (1 + tanh z) = 1/(1 + exp(-2z)) = s, the logistic function, one exponential does for the tanh: y = u s.
 From ds/dz = 2 s (1 - s), by the product rule,
 
-    dx = dy · s (1 + u (1 - s) · 2 dz/du)        2 dz/du = 2 √(2/π) (1 + 3 · 0.044715 u²)        dbias = Σ_n
-    dx
+    dx = dy · s (1 + u (1 - s) · 2 dz/du)        2 dz/du = 2 √(2/π) (1 + 3 · 0.044715 u²)
+    dbias = Σ_n dx
 
 Backward recomputes s from x: it keeps one tensor instead of two.
 """

@@ -1,0 +1,220 @@
+"""AdamW (Loshchilov and Hutter 2019) on flat buffers, with unscaling and clipping in the same pass.
+
+With g the gradient, unscaled and shortened to norm `clip` if it is longer, and t the number of this update
+from 1:
+
+    m = β₁ m + (1 - β₁) g                 v = β₂ v + (1 - β₂) g²
+    master = (1 - lr · weight_decay) master - lr · m/(1 - β₁ᵗ) / (√(v/(1 - β₂ᵗ)) + ε)
+
+The decay acts on the parameters directly, not through g, is multiplied by lr (unlike the paper's), and
+stops at `decay_end`: matrices and embeddings come before it, norms and biases after. ε stands outside the
+root. A gradient whose norm is not finite changes nothing at all, the count of updates included.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from llmlab.arrays import Array, accumulation_dtype, is_cupy, namespace, scratch, scratch_frame
+from llmlab.kernels import accelerated
+from llmlab.ops._check import between, checked
+from llmlab.ops._precision import result
+
+if TYPE_CHECKING:
+    from llmlab.parameters import Parameters
+
+__all__ = ["AdamW", "global_norm", "update"]
+
+_BLOCK = 1 << 15  # elements: what one pass over a block writes, the next still finds in the cache
+
+
+def _blocks(x: Array) -> Iterator[slice]:
+    """`x` in cache-sized runs; on a GPU, in one."""
+    step = max(1, len(x)) if is_cupy(x) else _BLOCK
+    for start in range(0, len(x), step):
+        yield slice(start, min(start + step, len(x)))
+
+
+def _number(x: float | Array) -> float:
+    """A scalar that may live in an array of one element, as a Python float, which promotes nothing."""
+    return float(x.item()) if hasattr(x, "item") else float(x)
+
+
+@checked(grad="P", norm="sum 1")
+@accelerated("adamw", "global_norm")
+def global_norm(grad: Array, inverse_scale: float | Array = 1.0, *, norm: Array | None = None) -> Array:
+    """√Σ (grad · inverse_scale)², of shape (1,), on the gradient's device.
+
+    The squares are summed in float64, so finite float32 gradients cannot overflow on the way, nor small ones
+    vanish; if any element is inf or NaN, so is the norm. Returned in the accumulation dtype.
+
+    >>> import numpy as np
+    >>> global_norm(np.array([3e20, 4e20], np.float32)).tolist() == [float(np.float32(5e20))]
+    True
+    """
+    xp = namespace(grad)
+    norm = result(norm, (1,), grad, accumulation_dtype(grad))
+    squares = xp.zeros((), np.float64)
+    for i in _blocks(grad):
+        with scratch_frame():
+            g = scratch(grad[i].shape, np.dtype(np.float64), grad)
+            g[...] = grad[i]
+            squares = squares + g @ g
+    # norm = √Σ grad² · inverse_scale
+    norm[...] = xp.sqrt(squares) * _number(inverse_scale)
+    return norm
+
+
+def _check_update(
+    master: Array, compute: Array | None, lr: float | Array, inverse_scale: float | Array, beta1: float,
+    beta2: float, eps: float, weight_decay: float, clip: float, **_,
+) -> None:
+    if compute is not None and compute.shape != master.shape:
+        raise ValueError(f"compute has shape {compute.shape}, needs {master.shape} as master")
+    between("beta1", beta1, 0, 1, closed=True)
+    between("beta2", beta2, 0, 1, closed=True)
+    between("eps", eps, 0, closed=True)
+    between("weight_decay", weight_decay, 0, closed=True)
+    if not clip > 0:
+        raise ValueError(f"clip is {clip}, needs to be above 0; math.inf clips nothing")
+    for name, value in (("lr", lr), ("inverse_scale", inverse_scale)):
+        if not hasattr(value, "dtype"):  # a number in a device array isn't looked at: the host would wait
+            between(name, value, 0, closed=True)
+
+
+@checked(_check_update, master="P", grad="P", m="P", v="P", norm="1")
+@accelerated("adamw", "update")
+def update(
+    master: Array, grad: Array, m: Array, v: Array, compute: Array | None, norm: Array, step: Array,
+    lr: float | Array, inverse_scale: float | Array, beta1: float, beta2: float, eps: float,
+    weight_decay: float, clip: float, decay_end: int,
+) -> None:
+    """One AdamW update, in place.
+
+    master, grad, m, v: (P,), all float32 or all float64. compute: (P,) in any dtype, receives the new master,
+    rounded; None, or master itself, if there is no copy. norm: (1,), from `global_norm` with the same
+    inverse_scale. step: (1,) int64, the number of updates made before, raised by one. lr and inverse_scale:
+    numbers, or arrays of one element. clip: the largest norm let through; math.inf for all. decay_end: weight
+    decay acts on master[:decay_end].
+
+    >>> import numpy as np
+    >>> p, m, v, step = np.ones(1), np.zeros(1), np.zeros(1), np.zeros(1, np.int64)
+    >>> g = np.array([0.5])
+    >>> update(p, g, m, v, None, global_norm(g), step, 0.01, 1.0, 0.9, 0.999, 1e-8, 0.1, np.inf, 1)
+    >>> p.round(10).tolist(), int(step[0])
+    ([0.9890000002], 1)
+    """
+    length = _number(norm)
+    if not math.isfinite(length):
+        return
+    step += 1
+    t, lr = int(step.item()), _number(lr)
+    scale = _number(inverse_scale) * (clip / length if length > clip else 1.0)
+    for i in _blocks(master):
+        with scratch_frame():
+            decayed = slice(i.start, max(i.start, min(i.stop, decay_end)))
+            master[decayed] *= 1 - lr * weight_decay
+            _move(master[i], grad[i], m[i], v[i], t, lr, scale, beta1, beta2, eps)
+            if compute is not None and compute is not master:
+                compute[i] = master[i]
+
+
+def _move(
+    master: Array, grad: Array, m: Array, v: Array, t: int, lr: float, scale: float,
+    beta1: float, beta2: float, eps: float,
+) -> None:
+    """The moments, and the step along them."""
+    xp = namespace(master)
+    g, part = (scratch(master.shape, master.dtype, master) for _ in range(2))
+    xp.multiply(grad, scale, out=g)
+    # m = β₁ m + (1 - β₁) g
+    m *= beta1
+    m += xp.multiply(g, 1 - beta1, out=part)
+    # v = β₂ v + (1 - β₂) g²
+    v *= beta2
+    g *= g
+    g *= 1 - beta2
+    v += g
+    # master -= lr · m/(1 - β₁ᵗ) / (√(v/(1 - β₂ᵗ)) + ε)
+    root = xp.sqrt(v, out=g)
+    root *= 1 / math.sqrt(1 - beta2**t)
+    root += eps
+    xp.divide(m, root, out=part)
+    part *= lr / (1 - beta1**t)
+    master -= part
+
+
+class AdamW:
+    """AdamW over all of a network's `Parameters`: two launches a step, and no waiting for the host.
+
+    Args:
+        params: the flat buffers. Each step reads `gradient` and moves `master` and `compute`.
+        betas: decay rates of the two moments, each in [0, 1).
+        eps: added to the root of the second moment.
+        weight_decay: times lr, what each step takes off the decayed parameters, relative to their size.
+        clip: the largest norm of the whole gradient let through; None for no clipping.
+
+    >>> from llmlab.graph import Parameter
+    >>> from llmlab.parameters import Parameters
+    >>> params = Parameters({"w": Parameter("w", (2, 2), decayed=True)})
+    >>> optimizer = AdamW(params)
+    >>> params.grad["w"][...] = 2
+    >>> float(optimizer.step(lr=0.5)[0]), params["w"].tolist()   # a first step is lr long
+    (4.0, [[-0.5, -0.5], [-0.5, -0.5]])
+    """
+
+    def __init__(
+        self, params: Parameters, betas: tuple[float, float] = (0.9, 0.95), eps: float = 1e-8,
+        weight_decay: float = 0.1, clip: float | None = 1.0,
+    ) -> None:
+        between("betas[0]", betas[0], 0, 1, closed=True)
+        between("betas[1]", betas[1], 0, 1, closed=True)
+        between("eps", eps, 0, closed=True)
+        between("weight_decay", weight_decay, 0, closed=True)
+        if clip is not None:
+            between("clip", clip, 0)
+        self.params = params
+        self.betas = float(betas[0]), float(betas[1])
+        self.eps = float(eps)
+        self.weight_decay = float(weight_decay)
+        self.clip = math.inf if clip is None else float(clip)
+        xp = namespace(params.master)
+        self.m = xp.zeros_like(params.master)
+        self.v = xp.zeros_like(params.master)
+        self.updates = xp.zeros(1, np.int64)
+        """How many updates were made, on the device; refused ones don't count."""
+        self.norm = xp.zeros(1, params.master.dtype)
+        """The norm of the last gradient, unscaled and before clipping, on the device."""
+
+    def step(self, lr: float | Array, inverse_scale: float | Array = 1.0) -> Array:
+        """Move the parameters by the gradient in `params.gradient`, times `inverse_scale`.
+
+        Returns the norm of that gradient before clipping, (1,), on the device; if it is not finite, nothing
+        was changed. The same buffer is returned at each step.
+        """
+        params = self.params
+        global_norm(params.gradient, inverse_scale, norm=self.norm)
+        update(params.master, params.gradient, self.m, self.v, params.compute, self.norm, self.updates, lr,
+               inverse_scale, *self.betas, self.eps, self.weight_decay, self.clip, params.decay_end)
+        return self.norm
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The arrays that a resumed run needs: the moments m and v, and the count of updates."""
+        return {"m": self.m, "v": self.v, "updates": self.updates}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Overwrite the state with arrays saved from `state`, from the host or the device."""
+        mine = self.state
+        if state.keys() != mine.keys():
+            raise ValueError(f"state has {sorted(state)}, needs {sorted(mine)}")
+        for name, array in mine.items():
+            if state[name].shape != array.shape:
+                raise ValueError(f"state {name!r} has shape {state[name].shape}, needs {array.shape}; "
+                                 f"it belongs to a model of another size")
+        for name, array in mine.items():
+            array[...] = namespace(array).asarray(state[name])

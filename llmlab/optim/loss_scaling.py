@@ -1,0 +1,100 @@
+"""Dynamic loss scaling: how float16 gradients are kept from vanishing (Micikevicius et al. 2018).
+
+float16 knows nothing below 6e-8, so the loss is multiplied by a scale before backward and the gradients by
+its inverse after. The largest scale that does not overflow is found by trying: after `interval` good steps
+in a row it grows, and a step with a non-finite gradient is refused and lowers it. The state lives beside
+the parameters, so no step waits for the host to read it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from llmlab.arrays import Array, gpu_available, namespace, to_numpy
+
+__all__ = ["LossScale"]
+
+
+class LossScale:
+    """The scale of the loss, and the rule by which it moves.
+
+    Args:
+        initial: the scale of the first step. growth, interval: after `interval` good steps in a row,
+        multiply by `growth`. backoff: after a refused step, multiply by this. minimum, maximum: the scale
+        stays within. A refused step at the minimum is a warning: then it is not the
+            scale that makes the gradients overflow.
+        device: "cpu" or "cuda", where the gradients are.
+
+    >>> scale = LossScale(initial=8.0, interval=2)
+    >>> for norm in (1.0, 1.0, np.inf):
+    ...     scale.update(np.array([norm], np.float32))
+    ...     print(float(scale.scale[0]), end=" ")
+    8.0 16.0 8.0
+    """
+
+    def __init__(
+        self, initial: float = 65536.0, growth: float = 2.0, backoff: float = 0.5, interval: int = 2000,
+        minimum: float = 1.0, maximum: float = 2.0**24, device: str = "cpu",
+    ) -> None:
+        if not 0 < minimum <= initial <= maximum <= 2.0**96:
+            raise ValueError(f"initial is {initial}, minimum {minimum} and maximum {maximum}, needs "
+                             f"0 < minimum <= initial <= maximum <= 2**96")
+        if not 0 < backoff < 1 < growth:
+            raise ValueError(f"backoff is {backoff} and growth {growth}, needs 0 < backoff < 1 < growth")
+        if interval < 1:
+            raise ValueError(f"interval is {interval}, needs to be at least 1")
+        if device == "cuda" and not gpu_available():
+            raise ValueError("device is 'cuda', but there is no GPU here; use 'cpu'")
+        self.growth, self.backoff, self.interval = float(growth), float(backoff), int(interval)
+        self.minimum, self.maximum = float(minimum), float(maximum)
+        xp = np
+        if device == "cuda":
+            import cupy as xp
+        self.scale = xp.full(1, initial, np.float32)
+        """The factor for the loss, (1,), on the device."""
+        self.inverse = 1 / self.scale
+        """The factor for the gradients, (1,), on the device."""
+        self.good = xp.zeros(1, np.int32)
+        """Good steps since the scale last moved or a step was refused."""
+        self.stuck = xp.zeros(1, np.int32)
+        """Refused steps at the minimum since `warn_if_stuck` last looked."""
+
+    def update(self, norm: Array) -> None:
+        """Move the scale after a step whose gradient had this norm, (1,); on a CPU, warn at the minimum."""
+        xp = namespace(self.scale)
+        finite = xp.isfinite(norm)
+        self.stuck += ~finite & (self.scale <= np.float32(self.minimum))
+        self.good[...] = xp.where(finite, self.good + 1, 0)
+        grows = self.good >= self.interval
+        moved = xp.where(finite, xp.where(grows, self.scale * self.growth, self.scale),
+                         self.scale * self.backoff)
+        self.scale[...] = moved.clip(self.minimum, self.maximum)
+        self.inverse[...] = 1 / self.scale
+        self.good[grows] = 0
+        if xp is np:
+            self.warn_if_stuck()
+
+    def warn_if_stuck(self) -> None:
+        """Warn if steps were refused at the smallest scale. On a GPU this waits, so call it when you log."""
+        count = int(to_numpy(self.stuck)[0])
+        if count:
+            self.stuck[...] = 0
+            warnings.warn(f"{count} step(s) had a non-finite gradient at the smallest loss scale "
+                          f"({self.minimum:g}): it is not the scale; lower the learning rate, "
+                          f"or look at the data", RuntimeWarning, stacklevel=3)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The arrays that a resumed run needs."""
+        return {"scale": self.scale, "good": self.good}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Overwrite the state with arrays saved from `state`."""
+        if state.keys() != self.state.keys():
+            raise ValueError(f"state has {sorted(state)}, needs {sorted(self.state)}")
+        for name, array in self.state.items():
+            array[...] = namespace(array).asarray(state[name])
+        self.inverse[...] = 1 / self.scale
