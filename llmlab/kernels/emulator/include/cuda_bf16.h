@@ -1,0 +1,2 @@
+#pragma once
+#include "emulated/bfloat16.h"

@@ -1,0 +1,17 @@
+// Everything that a kernel may use without an include of its own.
+#pragma once
+#include "atomics.h"
+#include "barriers.h"
+#include "bfloat16.h"
+#include "clock.h"
+#include "cp_async.h"
+#include "cuda_math.h"
+#include "entry.h"
+#include "half.h"
+#include "ldmatrix.h"
+#include "memory.h"
+#include "mma.h"
+#include "shared.h"
+#include "thread.h"
+#include "vectors.h"
+#include "warp.h"

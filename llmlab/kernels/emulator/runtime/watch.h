@@ -1,0 +1,21 @@
+// What the scheduler tells the checker. In fast mode nobody listens.
+#pragma once
+#include "fault.h"
+
+namespace emulated {
+
+#if defined(EMULATED_WATCHED)
+static void block_begins();
+static void block_synchronised();
+static void warp_synchronised(unsigned warp, unsigned mask);
+static void fenced(bool whole_grid);
+static void block_ends();
+#else
+static void block_begins() {}
+static void block_synchronised() {}
+static void warp_synchronised(unsigned, unsigned) {}
+static void fenced(bool) {}
+static void block_ends() {}
+#endif
+
+}  // namespace emulated
