@@ -44,7 +44,9 @@ class Optimizer:
     lr_end: float = setting(
         0.0, "learning rate at the end, as a fraction of the peak", limits={">=": 0, "<=": 1}
     )
-    warmup: int = setting(100, "steps until the learning rate is at its peak", limits={">=": 0})
+    warmup: int = setting(
+        100, "steps until the learning rate is at its peak; at most a tenth of all", limits={">=": 0}
+    )
     weight_decay: float = setting(
         0.1, "decay of matrices and embeddings, times the learning rate", limits={">=": 0}
     )

@@ -19,7 +19,7 @@ from llmlab.train.readback import Readback
 from llmlab.train.sampling import sample
 from llmlab.train.trainer import Trainer
 
-BAR = "{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} [{elapsed} < {remaining}] {postfix}"
+BAR = "{percentage:3.0f}% |{bar}| step {n_fmt} of {total_fmt}, {elapsed} < {remaining}{postfix}"
 
 
 class Loop:
@@ -29,7 +29,9 @@ class Loop:
         self.trainer, self.folder, self.config = trainer, folder, trainer.config
         self.metrics = metrics.Metrics(folder.metrics, metrics_bytes)
         self.seconds, self.started = seconds, time.perf_counter()
-        self.held_out = math.nan
+        self.mark = trainer.step, self.started  # the rate is counted from here: after the last pause
+        self.loss = self.held_out = math.nan
+        self.rate = 0.0
         self.baselines = trainer.dataset.baselines()
         self.title = f"{trainer.dataset.name}: {describe(trainer)}"
 
@@ -51,9 +53,11 @@ class Loop:
                     self.record(*pending, bar)
                     pending = None
                 if evaluating:
-                    self.evaluate(step)
+                    self.evaluate(step, bar)
                 if saving:
                     self.save()
+                if evaluating or saving:
+                    self.mark = step, time.perf_counter()
                 if stop.is_set():
                     break
             batches.close()
@@ -76,20 +80,23 @@ class Loop:
             lr=self.trainer.lr(step - 1),
             seconds=round(self.clock(), 3),
         )
+        t, (marked_step, marked_time) = self.config.training, self.mark
+        tokens = (step - marked_step) * t.B * t.accumulate * self.config.model.T
+        self.rate = tokens / max(time.perf_counter() - marked_time, 1e-9)
+        self.loss = values["loss"]
+        bar.set_postfix_str(self.figures(), refresh=False)
         bar.update(step - bar.n)
-        bar.set_postfix_str(self.figures(values["loss"], bar), refresh=False)
 
-    def figures(self, loss: float, bar: tqdm) -> str:
+    def figures(self) -> str:
         """What stands beside the progress bar."""
-        per_step = self.config.training.B * self.config.training.accumulate * self.config.model.T
-        rate = (bar.format_dict["rate"] or 0) * per_step
-        held_out = "" if math.isnan(self.held_out) else f"held out {self.held_out:.3f} | "
-        return f"loss {loss:.3f} | {held_out}{rate:,.0f} tokens/s"
+        held_out = "" if math.isnan(self.held_out) else f", held out {self.held_out:.3f}"
+        return f"loss {self.loss:.3f}{held_out}, {self.rate:,.0f} tokens/s"
 
-    def evaluate(self, step: int) -> None:
-        """Note the loss on held-out text."""
+    def evaluate(self, step: int, bar: tqdm) -> None:
+        """Note the loss on held-out text, and show it."""
         self.held_out = self.trainer.evaluate()
         self.metrics.write(step=step, held_out=self.held_out, seconds=round(self.clock(), 3))
+        bar.set_postfix_str(self.figures(), refresh=False)
 
     def save(self) -> None:
         """Save everything that the run needs to go on.

@@ -10,8 +10,7 @@ from llmlab.data.dataset import Dataset
 from llmlab.engine import Engine, usable_cores
 from llmlab.errors import UserError
 from llmlab.models import gpt2
-from llmlab.optim.adamw import AdamW
-from llmlab.optim.schedules import warmup_cosine
+from llmlab.optim import AdamW, LossScale, warmup_cosine
 from llmlab.parameters import Parameters
 from llmlab.train.config import Config
 from llmlab.train.loader import Loader, held_out_batches
@@ -42,7 +41,7 @@ class Trainer:
         self.model = gpt2.Config(
             V=dataset.vocabulary, T=model.T, L=model.L, H=model.H, C=model.C, dropout=model.dropout
         )
-        graph = gpt2.build(self.model, training.B)
+        graph = gpt2.build(self.model, training.B, training.seed)
         self.params = Parameters(graph.parameters, dtype=training.precision, device=training.device)
         gpt2.initialise(self.params, self.model, training.seed)
         self.engine = Engine(graph, self.params, policy=training.recompute, workers=training.workers)
@@ -53,6 +52,7 @@ class Trainer:
             weight_decay=optimizer.weight_decay,
             clip=optimizer.clip,
         )
+        self.loss_scale = LossScale(device=training.device) if training.precision == "float16" else None
 
     def batches(self, step: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """The micro-batches of a step: inputs and targets, (B, T) each."""
@@ -60,31 +60,36 @@ class Trainer:
         return [self.loader.batch(k) for k in range(step * n, (step + 1) * n)]
 
     def lr(self, step: int) -> float:
-        """The learning rate of a step."""
-        o = self.config.optimizer
-        return warmup_cosine(step, o.lr, o.warmup, self.config.training.steps, o.lr * o.lr_end)
+        """The learning rate of a step, counted from 0. The warm-up takes at most a tenth of all steps."""
+        o, steps = self.config.optimizer, self.config.training.steps
+        return warmup_cosine(step, o.lr, min(o.warmup, steps // 10), steps, o.lr_end)
 
     def train_step(self, batches: Batches) -> Readback:
         """One optimizer step over micro-batches: `loss` and gradient `norm`, on their way to the host.
 
-        Each micro-batch weighs as much as it has targets, so however a batch is cut, its gradient is the
-        same:
+        Each micro-batch weighs as much as it has targets, so the gradient does not depend on how the batch is cut:
 
             loss = sum over all targets / number of all targets
         """
+        device = self.config.training.device
         valid = [np.count_nonzero(targets != IGNORED) for _, targets in batches]
         total = max(sum(valid), 1)
-        loss = 0.0
-        for (tokens, targets), n in zip(batches, valid):
-            device = self.config.training.device
-            share = self.engine.forward_backward(
-                to_device(tokens, device), to_device(targets, device), weight=n / total
+        scale = self.loss_scale.scale if self.loss_scale else None
+        shares = [
+            self.engine.forward_backward(
+                to_device(x, device), to_device(y, device), weight=n / total, scale=scale
             )
-            loss = share + loss if len(batches) > 1 else share
-        norm = self.optimizer.step(self.lr(self.step))
+            for (x, y), n in zip(batches, valid)
+        ]
+        lr = self.lr(self.step)
+        norm = (
+            self.optimizer.step(lr, self.loss_scale.inverse) if self.loss_scale else self.optimizer.step(lr)
+        )
+        if self.loss_scale:
+            self.loss_scale.update(norm)
         self.params.zero_grad()
         self.step += 1
-        return Readback(loss=loss, norm=norm)
+        return Readback(loss=sum(shares[1:], shares[0]), norm=norm)
 
     def evaluate(self) -> float:
         """The mean loss on held-out text, in nats per token."""
@@ -101,14 +106,19 @@ class Trainer:
         """Logits (B, t, V) of tokens (B, t), on the host."""
         return arrays.to_numpy(self.engine.logits(to_device(tokens, self.config.training.device)))
 
-    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """All that the next steps depend on: arrays, and facts as JSON values."""
-        saved = {
-            "master": self.params.master,
-            **{f"optimizer.{k}": v for k, v in self.optimizer.state.items()},
+    def buffers(self) -> dict[str, Any]:
+        """Every array that the next steps depend on, on its device."""
+        states = {
+            "optimizer": self.optimizer.state,
+            "loss_scale": self.loss_scale.state if self.loss_scale else {},
         }
+        moving = {f"{part}.{name}": array for part, state in states.items() for name, array in state.items()}
+        return {"master": self.params.master, **moving}
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """All that the next steps depend on: arrays on the host, and facts as JSON values."""
         facts = {"step": self.step, "dropout_step": self.engine.step, "data": self.dataset.fingerprint}
-        return {name: np.array(arrays.to_numpy(array)) for name, array in saved.items()}, facts
+        return {name: np.array(arrays.to_numpy(array)) for name, array in self.buffers().items()}, facts
 
     def restore(self, saved: dict[str, np.ndarray], facts: dict[str, Any]) -> None:
         """Continue from what `state` returned.
@@ -120,18 +130,17 @@ class Trainer:
                 f"the text of {self.dataset.name!r} is not what this run began with (for pydoc: another "
                 "Python); start a new run, or bring the old text back"
             )
-        targets = {
-            "master": self.params.master,
-            **{f"optimizer.{k}": v for k, v in self.optimizer.state.items()},
-        }
-        for name, target in targets.items():
-            if name not in saved or saved[name].shape != target.shape or saved[name].dtype != target.dtype:
+        buffers = self.buffers()
+        for name, buffer in buffers.items():
+            if name not in saved or saved[name].shape != buffer.shape or saved[name].dtype != buffer.dtype:
                 raise UserError(
-                    f"the saved state does not fit the model: {name!r} is missing or has another shape"
+                    f"the saved state does not fit the model: {name!r} is missing or of another shape"
                 )
-        for name, target in targets.items():
-            target[...] = arrays.namespace(target).asarray(saved[name])
+        for name, buffer in buffers.items():
+            buffer[...] = arrays.namespace(buffer).asarray(saved[name])
         self.params.refresh()
+        if self.loss_scale:
+            self.loss_scale.load({name: saved[f"loss_scale.{name}"] for name in self.loss_scale.state})
         self.step, self.engine.step = facts["step"], facts["dropout_step"]
 
 
