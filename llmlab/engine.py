@@ -11,10 +11,13 @@ the bits depend on the number of workers, and on nothing else.
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import os
 from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import nullcontext
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,7 +25,7 @@ import numpy as np
 from llmlab import arrays
 from llmlab.checkpointing import policies, schedule
 from llmlab.graph import Graph
-from llmlab.parameters import Parameters, Views, aligned_zeros
+from llmlab.parameters import Parameters, aligned_zeros
 from llmlab.program import Call, Plan, bind, loss_gradient
 
 __all__ = ["Engine", "usable_cores"]
@@ -63,7 +66,7 @@ class Engine:
         if not 1 <= workers <= B:
             raise ValueError(f"workers is {workers}, needs to lie in [1, {B}], B being the largest batch")
         if workers > 1 and parameters.device != "cpu":
-            raise ValueError(f"workers is {workers}, needs to be 1 on a GPU, which shares out the work by itself")
+            raise ValueError(f"workers is {workers}, needs to be 1 on a GPU, which shares out its work itself")
         self.graph, self.parameters, self.observer = graph, parameters, observer
         self.step = 0
         """Calls of `forward_backward` so far: what dropout draws its masks from. Save it, and restore it."""
@@ -73,13 +76,13 @@ class Engine:
         self.ignore_index = loss.attributes.get("ignore_index", -100)
         self.vocabulary = loss.attributes.get("vocabulary", graph.shape(self.logits_name)[-1])
         rows = -(-B // workers)
-        slice_graph = Graph({**graph.sizes, "B": rows}, graph.nodes, graph.tensors, graph.parameters, graph.inputs)
-        compute = parameters.dtype
-        self.plans = {
-            "training": Plan(schedule.training(slice_graph, keep), slice_graph, compute),
-            "loss": Plan(schedule.inference(slice_graph, [self.loss_name]), slice_graph, compute),
-            "logits": Plan(schedule.inference(slice_graph, [self.logits_name]), slice_graph, compute),
+        part = dataclasses.replace(graph, sizes={**graph.sizes, "B": rows})
+        schedules = {
+            "training": schedule.training(part, keep),
+            "loss": schedule.inference(part, [self.loss_name]),
+            "logits": schedule.inference(part, [self.logits_name]),
         }
+        self.plans = {what: Plan(actions, part, parameters.dtype) for what, actions in schedules.items()}
         self._runners = [_Runner(self.plans, parameters, own_gradient=w > 0) for w in range(workers)]
         self._pool = ThreadPoolExecutor(workers - 1) if workers > 1 else None
         self._blas = _blas_controller() if workers > 1 else None
@@ -113,13 +116,14 @@ class Engine:
         out = []
         rows = self.plans["logits"].graph.sizes["B"]
         for start in range(0, len(tokens), rows):
-            held = runner.run("logits", tokens[start:start + rows], None, 1.0, self.step, start, self.observer)
+            part = tokens[start:start + rows]
+            held = runner.run("logits", part, None, 1.0, self.step, start, self.observer)
             out.append(held[self.logits_name][..., :self.vocabulary].copy())
         return out[0] if len(out) == 1 else np.concatenate(out)
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes: what the timeline predicts for a training step, and what is held in arenas and by workers."""
+        """Bytes: the timeline's prediction for a training step, and what is held in arenas and by workers."""
         return {
             "predicted_peak": self.predicted_peak,
             "arena": sum(r.arena.nbytes for r in self._runners),
@@ -129,23 +133,29 @@ class Engine:
 
     @property
     def predicted_peak(self) -> int:
-        """Bytes of activations and their gradients at the peak of a training step, by the timeline, of all workers."""
+        """Bytes of activations and their gradients at a training step's peak, as the timeline predicts it."""
         return len(self._runners) * self.plans["training"].peak
 
     @property
     def bytes_held(self) -> int:
-        """Bytes that the engine holds: arenas, inputs, and the gradient buffers of its workers; not the parameters."""
+        """Bytes that the engine holds: arenas, inputs, its workers' gradients; not the parameters."""
         memory = self.memory
         return memory["arena"] + memory["worker_gradients"] + memory["inputs"]
+
+    def close(self) -> None:
+        """End the worker threads. They also end with the program."""
+        if self._pool:
+            self._pool.shutdown()
 
     # How it runs
 
     def _run(self, what: str, tokens: Any, targets: Any, seed: Any) -> Any:
         """Run a plan on slices of the batch, and add up losses and gradients in the order of the slices."""
         bounds = np.linspace(0, len(tokens), len(self._runners) + 1).astype(int)
-        slices = [slice(a, b) for a, b in zip(bounds, bounds[1:])]
+        slices = [slice(a, b) for a, b in pairwise(bounds)]
         if len(slices) == 1:
-            return self._runners[0].run(what, tokens, targets, seed, self.step, 0, self.observer)[self.loss_name].copy()
+            held = self._runners[0].run(what, tokens, targets, seed, self.step, 0, self.observer)
+            return held[self.loss_name].copy()
         valid = [int(np.count_nonzero(targets[s] != self.ignore_index)) for s in slices]
         shares = [n / max(sum(valid), 1) for n in valid]
 
@@ -169,14 +179,11 @@ class Engine:
         try:
             first = work(0)
         finally:
-            results = [future.exception() or future.result() for future in others]
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-        return [first, *results]
+            wait(others)
+        return [first, *(future.result() for future in others)]
 
     def _add_gradients(self, w: int) -> None:
-        """A worker's share of the elements: add the workers' gradients to the total, and set them back to zero."""
+        """In a worker's share of the elements, add the workers' gradients to the total and zero them."""
         total = self.parameters.gradient
         bounds = np.linspace(0, total.size, len(self._runners) + 1).astype(int)
         for start in range(bounds[w], bounds[w + 1], CHUNK):
@@ -188,11 +195,12 @@ class Engine:
     def _checked(self, tokens: Any, targets: Any) -> tuple[Any, Any]:
         """Tokens and targets as arrays (b, t) that fit, or a ValueError."""
         B, T = self.graph.sizes["B"], self.graph.sizes["T"]
-        tokens = _integers("tokens", tokens)
+        tokens = _ids("tokens", tokens, self.vocabulary)
         if tokens.ndim != 2 or not (1 <= tokens.shape[0] <= B and 1 <= tokens.shape[1] <= T):
-            raise ValueError(f"tokens has shape {tokens.shape}, needs to be (b, t) with 1 <= b <= {B}, 1 <= t <= {T}")
+            raise ValueError(f"tokens has shape {tokens.shape}, needs to be (b, t) with 1 <= b <= {B} "
+                             f"and 1 <= t <= {T}")
         if targets is not None:
-            targets = _integers("targets", targets)
+            targets = _ids("targets", targets, self.vocabulary, allowed=self.ignore_index)
             if targets.shape != tokens.shape:
                 raise ValueError(f"targets has shape {targets.shape}, needs that of tokens, {tokens.shape}")
         return tokens, targets
@@ -210,7 +218,7 @@ class _Runner:
             self.gradient, self.grad = parameters.gradient_like()
         graph = plans["training"].graph
         self.inputs = {
-            name: aligned_zeros(int(np.prod(graph.shape(name))), graph.dtype(name, parameters.dtype), device)
+            name: aligned_zeros(math.prod(graph.shape(name)), graph.dtype(name, parameters.dtype), device)
             for name in graph.inputs
         }
         self.seed_name = loss_gradient(graph)
@@ -223,7 +231,7 @@ class _Runner:
 
     def run(self, what: str, tokens: Any, targets: Any, seed: Any, step: int, row: int,
             observer: Callable | None) -> dict[str, Any]:
-        """Run a program on a slice of a batch; returns the tensors alive at its end, which the next run overwrites."""
+        """Run a program on a slice of a batch; returns what is alive at its end, until the next run."""
         calls, held, inputs = self._program(what, *tokens.shape, row)
         _fill(inputs["tokens"], tokens)
         if targets is not None:
@@ -241,33 +249,35 @@ class _Runner:
                 observer(call.action, call.node)
         return held
 
-    def _program(self, what: str, b: int, t: int, row: int) -> tuple[list[Call], dict[str, Any], dict[str, Any]]:
+    def _program(
+        self, what: str, b: int, t: int, row: int,
+    ) -> tuple[list[Call], dict[str, Any], dict[str, Any]]:
         key = (what, b, t, row)
         if key not in self.programs:
             plan = self.plans[what]
             sizes = {**plan.graph.sizes, "B": b, "T": t}
-            inputs = {
-                name: flat[:int(np.prod(plan.graph.shape(name, sizes)))].reshape(plan.graph.shape(name, sizes))
-                for name, flat in self.inputs.items() if name != self.seed_name
-            }
-            inputs[self.seed_name] = self.inputs[self.seed_name].reshape(())
-            external = _Lookup(inputs, self.parameters)
+            shapes = {name: plan.graph.shape(name, sizes) for name in plan.graph.inputs}
+            shapes[self.seed_name] = ()
+            inputs = {name: self.inputs[name][:math.prod(s)].reshape(s) for name, s in shapes.items()}
+            external = {**self.parameters, **inputs}
             calls, held = bind(plan, self.arena, sizes, external, self.grad, row)
             self.programs[key] = calls, held, inputs
         return self.programs[key]
 
 
-class _Lookup(Views):
-    """Inputs first, then parameters."""
-
-    def __init__(self, inputs: dict[str, Any], parameters: Parameters) -> None:
-        self._views = {**parameters, **inputs}
-
-
-def _integers(name: str, values: Any) -> Any:
+def _ids(name: str, values: Any, V: int, allowed: int | None = None) -> Any:
+    """An integer array whose values, where looking at them costs no wait for a GPU, are token ids."""
     values = values if arrays.is_cupy(values) else np.asarray(values)
     if values.dtype.kind not in "iu":
         raise TypeError(f"{name} has dtype {values.dtype}, needs whole numbers")
+    if not arrays.is_cupy(values):
+        bad = (values < 0) | (values >= V)
+        if allowed is not None:
+            bad &= values != allowed
+        if bad.any():
+            place = tuple(int(i) for i in np.argwhere(bad)[0])
+            also = "" if allowed is None else f" or be {allowed}"
+            raise ValueError(f"{name}{list(place)} is {values[place]}, needs to lie in [0, {V}){also}")
     return values
 
 

@@ -2,8 +2,8 @@
 
 So a step allocates nothing: on a CPU no page is ever touched for the first time twice, on a GPU every
 address is the same in every step and a step can be captured as a CUDA graph. Finding the smallest arena is
-NP-hard (dynamic storage allocation); we take the best of a few greedy orders, and for networks with the
-stack-like lifetimes of forward and backward it mostly meets the lower bound, the peak of the timeline.
+NP-hard (dynamic storage allocation); we place greedily and let whoever sticks out go first next time, and for
+the stack-like lifetimes of forward and backward that meets the lower bound, the peak of the timeline.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ from llmlab.checkpointing.timeline import Storage
 __all__ = ["place"]
 
 _ORDERS: tuple[Callable[[Storage], tuple[int, ...]], ...] = (
-    lambda s: (s.start - s.end, -s.nbytes),
-    lambda s: (-s.nbytes, s.start - s.end),
-    lambda s: (-s.nbytes * (s.end - s.start), s.start),
-    lambda s: (s.start, -s.end),
-    lambda s: (-s.end, s.start),
+    lambda s: (s.start - s.end, -s.nbytes),  # who lives longest first
+    lambda s: (-s.nbytes, s.start - s.end),  # the largest first
 )
+_REPAIRS = 64
 
 
 def place(storages: list[Storage], at_least: int = 0) -> tuple[list[int], int]:
@@ -34,10 +32,17 @@ def place(storages: list[Storage], at_least: int = 0) -> tuple[list[int], int]:
     """
     best, smallest = [0] * len(storages), -1
     for order in _ORDERS:
-        offsets = _place_in_order(sorted(storages, key=order))
-        size = max((offsets[s.number] + s.nbytes for s in storages), default=0)
-        if smallest < 0 or size < smallest:
-            best, smallest = [offsets[s.number] for s in storages], size
+        queue = sorted(storages, key=order)
+        for _ in range(_REPAIRS):
+            offsets = _place_in_order(queue)
+            highest = max(storages, key=lambda s: offsets[s.number] + s.nbytes, default=None)
+            size = offsets[highest.number] + highest.nbytes if highest else 0
+            if smallest < 0 or size < smallest:
+                best, smallest = [offsets[s.number] for s in storages], size
+            if smallest <= at_least or highest is queue[0]:
+                break
+            queue.remove(highest)  # whoever sticks out goes first next time
+            queue.insert(0, highest)
         if smallest <= at_least:
             break
     return best, smallest

@@ -1,0 +1,319 @@
+"""The engine: same bits by every policy, memory as planned, micro-batches and workers that add up."""
+
+import dataclasses
+import functools
+import threading
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from llmlab.checkpointing import policies
+from llmlab.checkpointing.schedule import Kind
+from llmlab.engine import Engine
+from llmlab.models import gpt2
+from llmlab.parameters import Parameters
+
+CONFIG = gpt2.Config(V=13, T=8, L=2, H=2, C=16)
+B = 4
+
+
+@functools.cache
+def batch(seed=0):
+    generator = np.random.default_rng(seed)
+    tokens, targets = generator.integers(0, CONFIG.V, (2, B, CONFIG.T))
+    targets[generator.random(targets.shape) < 0.2] = -100
+    return tokens, targets
+
+
+def make(config=CONFIG, dtype="float32", **options):
+    graph = gpt2.build(config, B)
+    parameters = Parameters(graph.parameters, dtype=dtype)
+    gpt2.initialise(parameters, config, seed=1)
+    return Engine(graph, parameters, **options)
+
+
+def gradient(engine, *arguments, **options):
+    engine.parameters.zero_grad()
+    loss = engine.forward_backward(*arguments, **options)
+    return loss, engine.parameters.gradient.copy()
+
+
+# Policies
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("p", [0.0, 0.1])
+def test_every_policy_gives_the_same_bits(dtype, workers, p):
+    """Case 10: dropout's masks, and the dtype of the forward pass, are repeated by recomputation."""
+    config = dataclasses.replace(CONFIG, L=4, dropout=p)
+    steps = {}
+    for policy in (*policies.POLICIES, frozenset()):
+        engine = make(config, dtype, policy=policy, workers=workers)
+        steps[policy] = [gradient(engine, *batch(seed)) for seed in (0, 1)]
+        assert engine.step == 2
+    for losses in steps.values():
+        for (loss, grad), (expected_loss, expected) in zip(losses, steps["none"]):
+            assert loss == expected_loss
+            np.testing.assert_array_equal(grad, expected)
+    (_, first), (_, second) = steps["none"]
+    assert (first != second).any()
+
+
+def test_dropout_draws_a_new_mask_in_each_step_and_the_same_for_the_same_step():
+    engine = make(dataclasses.replace(CONFIG, dropout=0.3))
+    first, second = (gradient(engine, *batch())[1] for _ in range(2))
+    assert (first != second).any()
+    engine.step = 0
+    np.testing.assert_array_equal(gradient(engine, *batch())[1], first)
+
+
+def test_workers_draw_their_parts_of_one_mask():
+    config = dataclasses.replace(CONFIG, dropout=0.3)
+    _, alone = gradient(make(config, "float64"), *batch())
+    _, shared = gradient(make(config, "float64", workers=4), *batch())
+    np.testing.assert_allclose(shared, alone, rtol=0, atol=1e-15)
+
+
+def test_evaluation_leaves_the_random_stream_alone():
+    engine = make(dataclasses.replace(CONFIG, dropout=0.3))
+    engine.loss(*batch())
+    engine.logits(batch()[0])
+    assert engine.step == 0
+
+
+# Memory
+
+def test_memory_let_go_is_never_read_again():
+    """Between any two calls, fill every byte of the arena that the schedule calls free with NaN."""
+    clean, poisoned = make(policy="selective"), make(policy="selective")
+    expected = gradient(clean, *batch())
+    poisoned.forward_backward(*batch())
+    runner, = poisoned._runners
+    key = next(k for k in runner.programs if k[0] == "training")
+    calls, outputs, inputs = runner.programs[key]
+    runner.programs[key] = _poison_between(calls, outputs, runner.arena), outputs, inputs
+    loss, grad = gradient(poisoned, *batch())
+    assert loss == expected[0]
+    np.testing.assert_array_equal(grad, expected[1])
+
+
+def _poison_between(calls, outputs, arena):
+    def arrays(call):
+        return [a for a in (*call.make.args, *call.make.keywords.values())
+                if isinstance(a, np.ndarray) and np.shares_memory(a, arena)]
+
+    last_use = {}
+    for i, call in enumerate(calls):
+        for a in arrays(call):
+            last_use[a.ctypes.data] = i
+    result = []
+    for i, call in enumerate(calls):
+        dead = [a for a in arrays(call) if last_use[a.ctypes.data] == i
+                and not any(np.shares_memory(a, o) for o in outputs.values())]
+
+        def make(call=call, dead=dead):
+            call.make()
+            for a in dead:
+                a.view(np.uint8).fill(255)  # NaN in every floating-point dtype
+
+        result.append(dataclasses.replace(call, make=make))
+    return result
+
+
+def test_a_step_allocates_nothing_that_stays():
+    engine = make()
+    for _ in range(2):  # the ops' scratch grows once
+        engine.forward_backward(*batch())
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for _ in range(5):
+        engine.forward_backward(*batch())
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert after - before < 2000
+
+
+def test_an_engine_allocates_what_it_predicts():
+    config = dataclasses.replace(CONFIG, T=64, C=64, L=6)
+    graph = gpt2.build(config, B)
+    parameters = Parameters(graph.parameters)
+    tracemalloc.start()
+    engine = Engine(graph, parameters, workers=2)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    predicted = engine.predicted_peak + engine.memory["worker_gradients"] + engine.memory["inputs"]
+    assert engine.bytes_held == predicted
+    assert predicted <= held < predicted + 0.05 * predicted
+
+
+# Batches
+
+def test_smaller_batches_run_in_the_same_memory():
+    tokens, targets = batch()
+    engine = make(workers=2)
+    for b, t in ((1, 3), (3, 8), (4, 1)):
+        small = gpt2.build(dataclasses.replace(CONFIG), b)
+        parameters = Parameters(small.parameters)
+        gpt2.initialise(parameters, CONFIG, seed=1)
+        loss, expected = gradient(Engine(small, parameters), tokens[:b, :t], targets[:b, :t])
+        got_loss, got = gradient(engine, tokens[:b, :t], targets[:b, :t])
+        np.testing.assert_allclose(got_loss, loss, rtol=1e-6)
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("split", [(4,), (1, 3), (2, 2), (1, 1, 1, 1)])
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_micro_batches_weighted_by_tokens_add_up_to_the_batch(split, workers):
+    """Case 11: never the mean of means; a part without a single valid token adds nothing."""
+    tokens, targets = (x.copy() for x in batch())
+    targets[3] = -100
+    engine = make()
+    loss, expected = gradient(engine, tokens, targets)
+    parts = make(workers=workers)
+    total, start = 0.0, 0
+    for rows in split:
+        part = slice(start, start + rows)
+        share = np.count_nonzero(targets[part] != -100) / np.count_nonzero(targets != -100)
+        before = parts.parameters.gradient.copy()
+        total += parts.forward_backward(tokens[part], targets[part], weight=share)
+        if share == 0:
+            np.testing.assert_array_equal(parts.parameters.gradient, before)
+        start += rows
+    np.testing.assert_allclose(total, loss, rtol=1e-6)
+    np.testing.assert_allclose(parts.parameters.gradient, expected, rtol=0, atol=1e-6)
+
+
+def test_case_11_by_the_numbers():
+    """Summed losses 6 over 3 tokens and 10 over 1 token make 16/4 = 4, not 6."""
+    engine = make()
+    tokens, _ = batch()
+    targets = np.full((2, 4), -100)
+    targets[0, :3], targets[1, 0] = tokens[0, :3], tokens[1, 0]
+    a, b = (float(engine.loss(tokens[i:i + 1, :4], targets[i:i + 1])) for i in range(2))
+    both = float(make(workers=2).loss(tokens[:2, :4], targets))
+    assert both == pytest.approx((3 * a + b) / 4, rel=1e-6)
+    assert both != pytest.approx((a + b) / 2, rel=1e-6)
+
+
+def test_nothing_to_learn_gives_zero_and_no_nan():
+    engine = make(workers=2)
+    loss, grad = gradient(engine, batch()[0], np.full((B, CONFIG.T), -100))
+    assert loss == 0
+    assert not grad.any()
+
+
+def test_gradients_are_added():
+    engine = make()
+    _, once = gradient(engine, *batch())
+    engine.forward_backward(*batch())
+    np.testing.assert_allclose(engine.parameters.gradient, 2 * once, rtol=1e-6, atol=1e-9)
+
+
+def test_scale_acts_on_the_gradient_and_not_on_the_loss():
+    engine = make()
+    loss, grad = gradient(engine, *batch())
+    scaled_loss, scaled = gradient(engine, *batch(), scale=np.float32(1024))
+    assert scaled_loss == loss
+    np.testing.assert_array_equal(scaled, grad * 1024)
+
+
+def test_no_dtype_is_promoted():
+    """Case 15: float64 scalars from the host change no dtype."""
+    engine = make(dtype="bfloat16")
+    loss, grad = gradient(engine, *batch(), weight=np.float64(0.5), scale=np.float64(2))
+    assert loss.dtype == grad.dtype == np.float32
+
+
+def test_same_number_of_workers_same_bits():
+    runs = [gradient(make(workers=3), *batch())[1] for _ in range(3)]
+    np.testing.assert_array_equal(runs[0], runs[1])
+    np.testing.assert_array_equal(runs[0], runs[2])
+
+
+def test_an_error_in_a_worker_arrives_and_does_no_harm():
+    engine = make(workers=2)
+    tokens, targets = batch()
+    bad = tokens.copy()
+    bad[3, 0] = CONFIG.V
+    with pytest.raises(ValueError, match="tokens"):
+        engine.forward_backward(bad, targets)
+    expected = gradient(make(workers=2), tokens, targets)[1]
+    np.testing.assert_array_equal(gradient(engine, tokens, targets)[1], expected)
+
+
+# Forward only
+
+def test_forward_only_equals_training_in_less_memory():
+    engine = make(dataclasses.replace(CONFIG, L=6))
+    loss, _ = gradient(engine, *batch())
+    assert engine.loss(*batch()) == pytest.approx(float(loss), rel=1e-6)
+    assert engine.plans["loss"].peak < 0.3 * engine.plans["training"].peak
+
+
+def test_logits_are_a_copy_and_causal():
+    engine = make(workers=2)
+    tokens, _ = batch()
+    logits = engine.logits(tokens)
+    kept = logits.copy()
+    changed = tokens.copy()
+    changed[:, 5:] = 0
+    np.testing.assert_array_equal(engine.logits(changed)[:, :5], logits[:, :5])
+    np.testing.assert_array_equal(logits, kept)
+    assert logits.shape == (B, CONFIG.T, CONFIG.V)
+
+
+def test_padded_vocabulary_changes_nothing():
+    padded = dataclasses.replace(CONFIG, vocabulary_multiple=8)
+    plain, wide = make(), make(padded)
+    assert wide.parameters["wte.weight"].shape == (16, CONFIG.C)
+    for name in plain.parameters:
+        source = plain.parameters.master_views[name]
+        wide.parameters.master_views[name][:len(source)] = source
+    loss, _ = gradient(plain, *batch())
+    wide_loss, _ = gradient(wide, *batch())
+    assert wide_loss == pytest.approx(float(loss), rel=1e-6)
+    np.testing.assert_allclose(
+        wide.parameters.grad["wte.weight"][:13], plain.parameters.grad["wte.weight"], rtol=1e-4, atol=1e-7)
+    assert not wide.parameters.grad["wte.weight"][13:].any()
+    assert wide.logits(batch()[0]).shape == (B, CONFIG.T, CONFIG.V)
+
+
+# Doors
+
+def test_the_observer_sees_every_call_before_and_after():
+    seen = []
+    engine = make(policy="full", observer=lambda action, node: seen.append((action.kind, node.name)))
+    engine.forward_backward(*batch())
+    assert seen[::2] == seen[1::2]
+    assert {kind for kind, _ in seen} == set(Kind) - {Kind.FREE}
+
+
+@pytest.mark.parametrize(("tokens", "targets", "error", "message"), [
+    (np.zeros((5, 8), int), None, ValueError, r"tokens has shape \(5, 8\), needs to be \(b, t\) with 1 <= b"),
+    (np.zeros((0, 8), int), None, ValueError, "1 <= b <= 4"),
+    (np.zeros(8, int), None, ValueError, r"needs to be \(b, t\)"),
+    (np.zeros((1, 8)), None, TypeError, "tokens has dtype float64, needs whole numbers"),
+    (np.zeros((1, 8), int), np.zeros((1, 7), int), ValueError, r"targets has shape \(1, 7\), needs that of"),
+    (np.full((1, 8), 13), np.zeros((1, 8), int), ValueError, r"tokens\[0, 0\] is 13, needs to lie in"),
+    (np.full((1, 8), 2**32), np.zeros((1, 8), int), ValueError, "tokens.* is 4294967296"),
+    (np.zeros((1, 8), int), np.full((1, 8), -1), ValueError, r"targets.* is -1, .* or be -100"),
+])
+def test_bad_batches_are_refused_by_name(tokens, targets, error, message):
+    engine = make()
+    with pytest.raises(error, match=message):
+        engine.forward_backward(tokens, tokens if targets is None else targets)
+
+
+@pytest.mark.parametrize("workers", [0, 5])
+def test_workers_must_fit_the_batch(workers):
+    with pytest.raises(ValueError, match=rf"workers is {workers}, needs to lie in \[1, 4\]"):
+        make(workers=workers)
+
+
+def test_workers_are_threads_that_end_with_the_engine():
+    before = threading.active_count()
+    engine = make(workers=3)
+    engine.forward_backward(*batch())
+    engine.close()
+    assert threading.active_count() == before
