@@ -1,17 +1,16 @@
 """Build the book's pages: Sphinx on the executed notebooks, every warning an error, nothing from another host."""
 
 import hashlib
-import os
-from importlib.metadata import PackageNotFoundError, files
+import io
+import sys
+import warnings
 from pathlib import Path
 
-from llmlab.book import check
+from llmlab.book import check, pages
 from llmlab.book.toc import Book
 from llmlab.errors import UserError
 
-SITE = Path(__file__).parent / "site"
-
-# es5/tex-svg.js of npm's mathjax 3.2.2, one file that holds its fonts. The wheel sphinx-mathjax-offline carries it.
+# es5/tex-svg.js of npm's mathjax 3.2.2. The wheel sphinx-mathjax-offline carries it, so that nobody needs npm.
 MATHJAX_SHA256 = "d4295dc33744836935c1399feece5159577b34c5c8ffb9f1c6324cd82e03a882"
 
 
@@ -24,21 +23,29 @@ def build(book: Book, out: Path) -> Path:
     for chapter in book.chapters:
         if problems := check.static(book, chapter):
             raise UserError(f"{chapter.file}: {problems[0]}; `llmlab book check {chapter.file}` tells all")
-    _verify_mathjax()
-    from sphinx.cmd.build import build_main
+    configuration = pages.configuration(book)
+    if hashlib.sha256(pages.mathjax().read_bytes()).hexdigest() != MATHJAX_SHA256:
+        raise UserError(f"{pages.mathjax()} is not that of MathJax 3.2.2; reinstall sphinx-mathjax-offline==0.0.2")
 
-    os.environ["LLMLAB_BOOK_ROOT"] = str(book.root)
-    doctrees = out.parent / f"{out.name}-doctrees"
-    options = ["-q", "-W", "--keep-going", "-n", "-j", "1", "-b", "html", "-c", str(SITE), "-d", str(doctrees)]
-    if build_main([*options, str(book.folder), str(out)]) != 0:
+    from sphinx.application import Sphinx
+    from sphinx.util.docutils import docutils_namespace
+
+    complaints = io.StringIO()
+    out.mkdir(parents=True, exist_ok=True)
+    with docutils_namespace(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python's, from inside the theme; what Sphinx has to say is in `complaints`
+        sphinx = Sphinx(
+            srcdir=book.folder,
+            confdir=None,
+            outdir=out,
+            doctreedir=out.parent / f"{out.name}-doctrees",
+            buildername="html",
+            confoverrides=configuration,
+            status=None,
+            warning=complaints,
+        )
+        sphinx.build()
+    if complaints.getvalue():
+        sys.stderr.write(complaints.getvalue())
         raise UserError("Sphinx had warnings, each of which is an error in this book; they are above")
     return out / "index.html"
-
-
-def _verify_mathjax() -> None:
-    try:
-        path = next(f for f in files("sphinx-mathjax-offline") if f.name == "tex-svg.js").locate()
-    except PackageNotFoundError:
-        raise UserError("building the book needs `pip install 'llmlab[book]'`") from None
-    if hashlib.sha256(Path(path).read_bytes()).hexdigest() != MATHJAX_SHA256:
-        raise UserError(f"{path} is not MathJax 3.2.2's tex-svg.js; reinstall sphinx-mathjax-offline==0.0.2")

@@ -20,6 +20,7 @@ from llmlab.book.toc import Book, Chapter
 
 SHIPPED = "shipped:"  # a tag such as "shipped:llmlab.ops.gelu.forward"
 SOLUTION = "solution"
+START = 30  # seconds that pytest and the kernel may take to start on a busy machine
 
 
 def static(book: Book, chapter: Chapter) -> list[str]:
@@ -48,7 +49,7 @@ def fresh_run(chapter: Chapter) -> list[str]:
     ]
     sys.stdout.flush()
     try:
-        code = subprocess.run(command, env=environment(), timeout=chapter.seconds + 20, check=False).returncode
+        code = subprocess.run(command, env=environment(), timeout=chapter.seconds + START, check=False).returncode
     except subprocess.TimeoutExpired:
         return [f"ran longer than the {chapter.seconds} s that book.toml allows it"]
     return [] if code == 0 else ["a fresh run does not give the stored outputs; nbval's report is above"]

@@ -40,7 +40,7 @@ def read_notebook(path: Path) -> nbformat.NotebookNode:
 
 
 def differences(chapter: Chapter) -> list[str]:
-    """Where the text of the two files differs, cell by cell; empty if they are equal (case: outputs are not compared)."""
+    """Where the two files differ in text or tags, cell by cell; empty if they are equal. Outputs are not compared."""
     source, notebook = read_source(chapter.source).cells, read_notebook(chapter.notebook).cells
     found = [
         f"cell {number} differs: {chapter.source.name} has {_excerpt(a, b)}, {chapter.notebook.name} has {_excerpt(b, a)}"
