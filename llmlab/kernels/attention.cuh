@@ -1,0 +1,39 @@
+// Where a block of an attention kernel works: which head, which rows, and where these lie in memory.
+#pragma once
+#include "common.cuh"
+
+// The rows of one head: D contiguous numbers each, `stride` apart.
+template <class T> struct Head {
+  T* start;
+  int stride, length;
+  __device__ __forceinline__ T* row(int i) const { return start + static_cast<index_t>(i) * stride; }
+};
+
+// Blocks are numbered so that those of one head are neighbours: its keys and values stay in the L2 cache.
+template <int D> struct Place {
+  index_t head;  // b H + h
+  index_t b, h;
+  int width, tile, tiles, rows, length;
+
+  // The sequence is cut into tiles of `rows` rows, one for each block.
+  __device__ __forceinline__ Place(int heads, int length, int rows) : rows(rows), length(length) {
+    tiles = (length + rows - 1) / rows;
+    head = blockIdx.x / tiles;
+    tile = blockIdx.x % tiles;
+    b = head / heads;
+    h = head % heads;
+    width = heads * D;
+  }
+
+  // First row of the block's tile where tiles are taken from the end: late queries see the most keys, and go first.
+  __device__ __forceinline__ int last_tile_first() const { return (tiles - 1 - tile) * rows; }
+
+  // In a packed array (B, T, 3, H, D), and in a plain one (B, T, H, D).
+  template <class T> __device__ __forceinline__ Head<T> packed(T* qkv, int which) const {
+    return {qkv + (b * length * 3 + which) * width + h * D, 3 * width, length};
+  }
+  template <class T> __device__ __forceinline__ Head<T> queries(T* qkv) const { return packed(qkv, 0); }
+  template <class T> __device__ __forceinline__ Head<T> keys(T* qkv) const { return packed(qkv, 1); }
+  template <class T> __device__ __forceinline__ Head<T> values(T* qkv) const { return packed(qkv, 2); }
+  template <class T> __device__ __forceinline__ Head<T> plain(T* y) const { return {y + b * length * width + h * D, width, length}; }
+};
