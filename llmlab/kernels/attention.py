@@ -1,8 +1,8 @@
-"""Launches attention for ``llmlab.ops.attention``: llmlab's own kernels, or cuDNN's where the setting allows it.
+"""Launches attention for ``llmlab.ops.attention``: llmlab's own kernels, or cuDNN's where the setting allows.
 
-llmlab has two kernels of its own. ``attention.cu`` multiplies on tensor cores: bfloat16 and float16, D a multiple
-of 8 up to 128, arrays on 16-byte boundaries. ``attention_scalar.cu`` does the rest up to D = 256. The third
-implementation is cuDNN's, through the optional package nvidia-cudnn-frontend. `use` chooses; all are
+llmlab has two kernels of its own. ``attention.cu`` multiplies on tensor cores: bfloat16 and float16, D a
+multiple of 8 up to 128, arrays on 16-byte boundaries. ``attention_scalar.cu`` does the rest up to D = 256.
+The third implementation is cuDNN's, through the optional package nvidia-cudnn-frontend. `use` chooses; all are
 deterministic, and all keep the same two things for backward, y and lse.
 """
 
@@ -25,7 +25,10 @@ _setting = "auto"
 
 
 def use(implementation: str) -> None:
-    """Choose who computes attention on a GPU from now on: ``"own"``, ``"cudnn"``, or ``"auto"``: cuDNN if it can.
+    """Choose who computes attention on a GPU from now on.
+
+    Args:
+        implementation: ``"own"``, ``"cudnn"``, or ``"auto"``: cuDNN where it is and takes the shape.
 
     Raises:
         ValueError: for another name, and for ``"cudnn"`` where it cannot be imported.
@@ -38,7 +41,8 @@ def use(implementation: str) -> None:
         raise ValueError(f"implementation is {implementation!r}; choose one of {', '.join(IMPLEMENTATIONS)}")
     if implementation == "cudnn" and not attention_cudnn.available():
         raise ValueError(
-            'implementation="cudnn" needs a GPU and cuDNN: pip install nvidia-cudnn-frontend nvidia-cudnn-cu13'
+            'implementation="cudnn" needs a GPU and two packages: '
+            "pip install nvidia-cudnn-frontend nvidia-cudnn-cu13"
         )
     _setting = implementation
 
@@ -60,7 +64,9 @@ def chosen(qkv: Array, heads: int) -> str:
     return "own"
 
 
-def forward(qkv: Array, heads: int, *, y: Array | None = None, lse: Array | None = None) -> tuple[Array, Array]:
+def forward(
+    qkv: Array, heads: int, *, y: Array | None = None, lse: Array | None = None
+) -> tuple[Array, Array]:
     B, T, C = qkv.shape[0], qkv.shape[1], qkv.shape[2] // 3
     y = guards.result("y", y, (B, T, C), qkv.dtype, like=qkv)
     lse = guards.result("lse", lse, (B, heads, T), float32, like=qkv)
@@ -85,7 +91,7 @@ def backward(
     if dqkv.size == 0:
         return dqkv
     if guards.address(dqkv) == guards.address(qkv):
-        raise ValueError("dqkv is qkv itself; the second pass still reads q after dq is written: give another buffer")
+        raise ValueError("dqkv is qkv itself; q is still read after dq is written: give another buffer")
     dy, qkv, y, lse = map(guards.contiguous, (dy, qkv, y, lse))
     if chosen(qkv, heads) == "cudnn":
         attention_cudnn.backward(dy, qkv, y, lse, heads, dqkv)
@@ -120,7 +126,7 @@ class _Pass:
     def launch(self, B: int, heads: int, T: int, args: tuple) -> None:
         blocks = B * heads * guards.ceil_divide(T, self.rows)
         if blocks >= 2**31 or T >= 2**30:
-            raise ValueError(f"attention over B={B}, H={heads}, T={T} is too long for one grid of blocks: split B")
+            raise ValueError(f"B={B}, H={heads}, T={T} is too much for one grid of blocks: split B")
         load(self.file).get_function(self.instance)((blocks,), (self.threads,), args, self.shared)
 
 
@@ -134,7 +140,7 @@ def _passes(dtype: np.dtype, D: int, packed: bool) -> tuple[_Pass, _Pass, _Pass]
     return None
 
 
-# Row tiles of a warp (M), warps, rows of the other side's tiles, and how many of these one step takes: measured.
+# Row tiles of a warp (M), warps, rows of the other side's tiles, and how many of these one step takes.
 _TILES = {
     64: ((2, 4, 32), (1, 4, 64, 32), (1, 4, 64, 16)),
     128: ((1, 4, 64), (1, 4, 64, 16), (1, 4, 64, 16)),
@@ -142,13 +148,14 @@ _TILES = {
 
 
 def _tensor_core_passes(T: str, D: int) -> tuple[_Pass, _Pass, _Pass]:
-    """The kernels of attention.cu, whose shared memory holds two stages of two tiles, rows padded to 16 and by 8."""
-    tiles = _TILES[min(size for size in _TILES if D <= size)]
+    """The kernels of attention.cu. Their shared memory holds two stages of two tiles of padded rows."""
+    tiles = _TILES[min(size for size in _TILES if size >= D)]
     row = 2 * (guards.ceil_divide(D, 16) * 16 + 8)
 
     def make(name: str, M: int, warps: int, columns: int, *chunk: int, extra: int = 0) -> _Pass:
         arguments = ", ".join(map(str, (T, D, M, warps, columns, *chunk)))
-        return _Pass("attention", f"{name}<{arguments}>", 16 * M * warps, 32 * warps, 4 * columns * row + extra)
+        shared = 4 * columns * row + extra
+        return _Pass("attention", f"{name}<{arguments}>", 16 * M * warps, 32 * warps, shared)
 
     forward, query, key_value = tiles
     return (
@@ -159,7 +166,7 @@ def _tensor_core_passes(T: str, D: int) -> tuple[_Pass, _Pass, _Pass]:
 
 
 def _scalar_passes(T: str, D: int) -> tuple[_Pass, _Pass, _Pass]:
-    """The kernels of attention_scalar.cu: 4 warps of 4 rows, tiles of 32, rows of an odd number of 16-byte pieces."""
+    """The kernels of attention_scalar.cu: 4 warps of 4 rows, tiles of 32 rows in shared memory."""
     row = 16 * (guards.ceil_divide(D, 4) | 1)
     exchange = 4 * 4 * 32 * 4
 

@@ -1,7 +1,7 @@
-"""Attention by cuDNN, through the optional package nvidia-cudnn-frontend, on CuPy's memory and in CuPy's stream.
+"""Attention by cuDNN, through the optional package nvidia-cudnn-frontend, on CuPy's memory and stream.
 
-q, k and v are read where they lie in the packed (B, T, 3, H, D), and their gradients written there: cuDNN takes
-strides. A plan (cuDNN's graph with its workspace) is built once for each shape, and kept.
+q, k and v are read where they lie in the packed (B, T, 3, H, D), and their gradients written there, since
+cuDNN takes strides. A plan (cuDNN's graph with its workspace) is built once for each shape, and kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def available() -> bool:
         return False
     try:
         importlib.import_module("cudnn")
-    except Exception:  # the package, its bindings or libcudnn is missing: each raises something else, all mean no
+    except Exception:  # package, bindings or libcudnn missing: each raises something else, all mean no
         return False
     return True
 
@@ -117,7 +117,7 @@ def _plan(direction: str, device: int, dtype: str, B: int, T: int, H: int, D: in
 
 
 def _layouts(B: int, T: int, H: int, D: int) -> tuple[dict, dict, dict]:
-    """Sizes (B, H, T, D) with the strides of a third of a packed array, of a plain one, and (B, H, T, 1) of lse."""
+    """Sizes and strides of a third of a packed array, of a plain one, and of lse, in cuDNN's order."""
     C = H * D
     packed = {"dim": [B, H, T, D], "stride": [T * 3 * C, D, 3 * C, 1]}
     plain = {"dim": [B, H, T, D], "stride": [T * C, D, C, 1]}

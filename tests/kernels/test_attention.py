@@ -9,7 +9,7 @@ from llmlab.ops import attention
 
 BF16, FP16, FP32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16), np.dtype(np.float32)
 
-# Of the largest value. 16-bit: y rounds once; p and ds are rounded before their products, as in every flash kernel.
+# Of the largest value. In 16 bits p and ds are rounded before their products, as in every flash kernel.
 TOLERANCE = {FP32: 4e-6, BF16: 2**-6.5, FP16: 2**-9.5}
 
 LENGTHS = (1, 2, 31, 33, 63, 65, 127, 129)  # one token; one and several tiles of rows, whole and ragged
@@ -60,19 +60,19 @@ def test_every_length(backend, dtype, T):
 @pytest.mark.parametrize("D", SIZES)
 def test_every_head_size(backend, dtype, D):
     if backend.name == "emulated" and (D, dtype) != (64, BF16):
-        pytest.skip("each size is compiled by itself, which takes a second: one is enough where the GPU's are run too")
+        pytest.skip("each size is compiled by itself, which takes seconds")
     check_shape(backend, 1, 70, 2, D, dtype)
 
 
 @pytest.mark.parametrize("D", [1, 7, 130, 257])
 def test_head_sizes_that_no_tensor_core_takes(backend, D):
     if backend.name == "emulated" and D in (1, 130):
-        pytest.skip("each size is compiled by itself, which takes a second")
+        pytest.skip("each size is compiled by itself, which takes seconds")
     check_shape(backend, 1, 19, 2, D, BF16)
 
 
 def test_no_head_sees_another(backend, dtype):
-    """NaN in every head but one: that one's numbers are those of a run where the others are 0, bit for bit."""
+    """NaN in every head but one: its numbers are those of a run where the others are 0, bit for bit."""
     B, T, H, D, b, h = 2, 70, 3, 40, 0, 1
     qkv, dy = inputs(B, T, H, D, dtype)
 
@@ -144,7 +144,7 @@ def test_views_are_read_as_they_look(backend, dtype):
         np.testing.assert_array_equal(result, other)
 
 
-@pytest.mark.parametrize("B, T", [(0, 5), (2, 0)])
+@pytest.mark.parametrize(("B", "T"), [(0, 5), (2, 0)])
 def test_empty(backend, dtype, B, T):
     qkv, dy = inputs(B, T, 2, 8, dtype)
     y, lse, dqkv = run(backend, qkv, dy, 2)
