@@ -11,6 +11,6 @@ from llmlab.kernels.door import accelerated
 from llmlab.kernels.emulation import emulated
 from llmlab.kernels.loader import load
 from llmlab.kernels.rawmodule import RawModule
-from llmlab.kernels.signature import null
+from llmlab.kernels.signature import Out, null
 
-__all__ = ["RawModule", "accelerated", "emulated", "load", "null"]
+__all__ = ["Out", "RawModule", "accelerated", "emulated", "load", "null"]

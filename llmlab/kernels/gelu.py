@@ -1,4 +1,4 @@
-"""Launches the kernels of ``gelu.cu`` for ``llmlab.ops.gelu``, whose door has checked shapes and dtypes."""
+"""Launches ``gelu.cu`` for ``llmlab.ops.gelu``, whose guard has checked shapes and dtypes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from llmlab.arrays import Array, float32, namespace
 from llmlab.kernels import guards
 from llmlab.kernels.loader import load
-from llmlab.kernels.signature import cuda_type, null
+from llmlab.kernels.signature import Out, null, template
 
 _THREADS = 256
 _BLOCKS_PER_MULTIPROCESSOR = 8
@@ -17,12 +17,12 @@ def forward(x: Array, bias: Array | None = None, *, y: Array | None = None) -> A
     y = guards.result("y", y, x.shape, x.dtype, like=x)
     if x.size == 0:
         return y
-    x, bias = guards.contiguous(x), bias if bias is None else guards.contiguous(bias)
+    x, bias = guards.contiguous(x), guards.contiguous(bias)
     N, C = _rows(x)
     packed = guards.packs(C, x, y)
     grid, block = _layout(x, N, C)
-    kernel = load("gelu").get_function(_instance("gelu_forward", x, bias, packed))
-    kernel(grid, block, (y, x, null if bias is None else bias, N, C))
+    kernel = load("gelu").get_function(template("gelu_forward", x.dtype, bias is not None, packed))
+    kernel(grid, block, (Out(y), x, null if bias is None else bias, N, C))
     return y
 
 
@@ -35,16 +35,16 @@ def backward(
         dbias = xp.zeros(bias.shape, float32)
     if x.size == 0:
         return dx, dbias
-    dy, x, bias = guards.contiguous(dy), guards.contiguous(x), bias if bias is None else guards.contiguous(bias)
+    dy, x, bias = guards.contiguous(dy), guards.contiguous(x), guards.contiguous(bias)
     N, C = _rows(x)
     packed = guards.packs(C, dy, x, dx)
     grid, block = _layout(x, N, C)
-    part = null if bias is None else xp.empty((grid[1], C), float32)
-    kernel = load("gelu").get_function(_instance("gelu_backward", x, bias, packed))
-    kernel(grid, block, (dx, part, dy, x, null if bias is None else bias, N, C))
+    part = null if bias is None else Out(xp.empty((grid[1], C), float32))
+    kernel = load("gelu").get_function(template("gelu_backward", x.dtype, bias is not None, packed))
+    kernel(grid, block, (Out(dx), part, dy, x, null if bias is None else bias, N, C))
     if bias is not None:
         add = load("gelu").get_function("gelu_add_dbias")
-        add((guards.ceil_divide(C, 32),), (32, 32), (dbias, part, grid[1], C))
+        add((guards.ceil_divide(C, 32),), (32, 32), (dbias, part.array, grid[1], C))
     return dx, dbias
 
 
@@ -53,12 +53,8 @@ def _rows(x: Array) -> tuple[int, int]:
     return x.size // C, C
 
 
-def _instance(name: str, x: Array, bias: Array | None, packed: bool) -> str:
-    return f"{name}<{cuda_type(x.dtype)}, {'false' if bias is None else 'true'}, {'true' if packed else 'false'}>"
-
-
 def _layout(x: Array, N: int, C: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Grid and block: the width in threads that wastes the fewest columns, and as many blocks as run at once."""
+    """Grid and block: the width that wastes the fewest columns, and as many blocks as run at once."""
     columns_per_thread = guards.PACK_BYTES // x.itemsize
     width = min((128, 64, 32), key=lambda width: -(-C // (width * columns_per_thread)) * width)
     height = _THREADS // width

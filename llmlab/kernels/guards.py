@@ -15,9 +15,11 @@ FLOATS = (float32, bfloat16, float16)
 PACK_BYTES = 16  # the widest access of one thread: LDG.128
 
 
-def contiguous(array: Array) -> Array:
-    """The array itself if its elements lie in C order without gaps, else a copy: kernels see no strides."""
-    return namespace(array).ascontiguousarray(array) if array.ndim else array
+def contiguous(array: Array | None) -> Array | None:
+    """The array itself (or None) if it is contiguous in C order, else a copy: kernels see no strides."""
+    if array is None or array.flags.c_contiguous:
+        return array
+    return namespace(array).ascontiguousarray(array)
 
 
 def result(name: str, given: Array | None, shape: tuple[int, ...], dtype: np.dtype, like: Array) -> Array:

@@ -11,6 +11,7 @@ import numpy as np
 
 from llmlab.arrays import is_cupy
 from llmlab.kernels import emulation, signature, source
+from llmlab.kernels.signature import Out, null
 
 SHARED_DEFAULT = 48 * 1024  # bytes of shared memory that a block may have without asking
 SHARED_LIMIT = 227 * 1024  # and at most, on compute capability 9.0
@@ -88,7 +89,7 @@ def _on_cpu(code: str, options: tuple[str, ...], expressions: tuple[str, ...], m
 
 
 class Kernel:
-    """One kernel of a `RawModule`: call it with a grid, a block, the arguments, and bytes of shared memory."""
+    """A kernel of a `RawModule`, to be called with grid, block, arguments and bytes of shared memory."""
 
     def __init__(self, name: str, code: str, options: tuple[str, ...], expressions: tuple[str, ...]):
         self.name = name
@@ -115,15 +116,16 @@ class Kernel:
             )
         if self.parameters is not None:
             args = signature.convert(self.name, self.parameters, args)
-        if _home(self.name, args) is np:
+        arrays = [value.array if type(value) is Out else value for value in args]
+        if _home(self.name, arrays) is np:
             self._emulate(grid, block, args, shared_mem)
         else:
-            self._launch(grid, block, args, shared_mem)
+            self._launch(grid, block, arrays, shared_mem)
 
     def _emulate(self, grid: tuple, block: tuple, args: Sequence, shared_mem: int) -> None:
         module = _on_cpu(*self._text, emulation.mode())
-        pointers = [None if value is signature.null else value for value in args]
-        emulation.record(module.launch(self.name, grid, block, pointers, shared_mem))
+        args = [_for_emulator(value) for value in args]
+        emulation.record(module.launch(self.name, grid, block, args, shared_mem))
 
     def _launch(self, grid: tuple, block: tuple, args: Sequence, shared_mem: int) -> None:
         device = next(value.device for value in args if is_cupy(value))
@@ -132,7 +134,7 @@ class Kernel:
                 raise TypeError(
                     f"{self.name} got arrays on {device} and on {value.device}; copy them to one device"
                 )
-        pointers = tuple(np.uintp(0) if value is signature.null else value for value in args)
+        pointers = tuple(np.uintp(0) if value is null else value for value in args)
         with device:
             function = self._on_device.get(device.id)
             if function is None:
@@ -140,6 +142,14 @@ class Kernel:
             if shared_mem > SHARED_DEFAULT and shared_mem > function.max_dynamic_shared_size_bytes:
                 function.max_dynamic_shared_size_bytes = shared_mem
             function(grid, block, pointers, shared_mem=shared_mem)
+
+
+def _for_emulator(value: Any) -> Any:
+    from llmlab.kernels import emulator
+
+    if type(value) is Out:
+        return emulator.Out(value.array)
+    return None if value is null else value
 
 
 def _home(kernel: str, args: Sequence) -> ModuleType | None:

@@ -1,4 +1,4 @@
-"""Launches the kernel of ``residual.cu`` for ``llmlab.ops.residual``, whose door has checked shapes and dtypes."""
+"""Launches ``residual.cu`` for ``llmlab.ops.residual``, whose guard has checked shapes and dtypes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import NotImplementedType
 from llmlab.arrays import Array
 from llmlab.kernels import guards
 from llmlab.kernels.loader import load
-from llmlab.kernels.signature import cuda_type
+from llmlab.kernels.signature import Out, template
 
 _THREADS = 256
 _PACKS_PER_THREAD = 4  # IN_FLIGHT in residual.cu
@@ -21,10 +21,8 @@ def forward(x: Array, branch: Array, *, y: Array | None = None) -> Array:
     aligned = guards.packs(x.size, x, branch, y)
     packs = guards.ceil_divide(x.size * x.itemsize, guards.PACK_BYTES) + (not aligned)
     grid = guards.ceil_divide(packs, _THREADS * _PACKS_PER_THREAD)
-    kernel = load("residual").get_function(
-        f"residual_forward<{cuda_type(x.dtype)}, {'true' if aligned else 'false'}>"
-    )
-    kernel((grid,), (_THREADS,), (y, x, branch, x.size))
+    kernel = load("residual").get_function(template("residual_forward", x.dtype, aligned))
+    kernel((grid,), (_THREADS,), (Out(y), x, branch, x.size))
     return y
 
 

@@ -8,6 +8,7 @@ is asked.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,20 @@ class _Null:
 
 null = _Null()
 """An explicit null pointer, for kernels that test for one."""
+
+
+class Out:
+    """An array that the kernel must fill: what it held before does not matter.
+
+    On a GPU this says nothing. Emulated, mode ``"check"`` reports elements that are read before they are
+    written, and elements that are never written.
+    """
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Any):
+        self.array = array
+
 
 _TYPES = {
     "float": np.float32, "double": np.float64, "__half": np.float16, "half": np.float16,
@@ -50,6 +65,17 @@ def cuda_type(dtype: np.dtype) -> str:
     return _C_NAMES[np.dtype(dtype)]
 
 
+def template(name: str, *arguments: np.dtype | bool | int) -> str:
+    """The name expression of an instantiation of a template, from dtypes, booleans and whole numbers.
+
+    >>> import numpy as np
+    >>> template("softmax_forward_warp", np.dtype(np.float32), 4, True)
+    'softmax_forward_warp<float, 4, true>'
+    """
+    words = (str(word).lower() if isinstance(word, (bool, int)) else cuda_type(word) for word in arguments)
+    return f"{name}<{', '.join(words)}>"
+
+
 @dataclass(frozen=True)
 class Parameter:
     """One parameter of a kernel; ``dtype`` is None for a type that has no NumPy counterpart."""
@@ -58,6 +84,26 @@ class Parameter:
     dtype: np.dtype | None
     is_pointer: bool
     is_const: bool
+
+
+_DEFINITION = re.compile(
+    r"(?:template\s*<(?P<template>[^{};()]*)>\s*)?(?:extern\s*\"C\"\s*)?(?:static\s+)?__global__\s+"
+    r"(?:__launch_bounds__\s*\([^)]*\)\s*)?(?:static\s+)?void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?"
+    r"(?P<name>\w+)\s*\((?P<parameters>[^)]*)\)"
+)
+
+
+def _definitions(code: str) -> Iterator[re.Match]:
+    return _DEFINITION.finditer(re.sub(r"//[^\n]*|/\*.*?\*/", " ", code, flags=re.DOTALL))
+
+
+def kernel_names(code: str) -> dict[str, bool]:
+    """The kernels that a text defines, each with whether it is a template.
+
+    >>> kernel_names("template <class T> __global__ void f(T* y) {} static __global__ void g() {}")
+    {'f': True, 'g': False}
+    """
+    return {kernel["name"]: kernel["template"] is not None for kernel in _definitions(code)}
 
 
 def parameters(code: str, expression: str) -> tuple[Parameter, ...] | None:
@@ -69,13 +115,7 @@ def parameters(code: str, expression: str) -> tuple[Parameter, ...] | None:
     """
     name, _, template_arguments = expression.rstrip("> ").partition("<")
     name = name.rpartition("::")[2].strip()
-    code = re.sub(r"//[^\n]*|/\*.*?\*/", " ", code, flags=re.DOTALL)
-    found = re.search(
-        r"(?:template\s*<(?P<template>[^{};()]*)>\s*)?(?:extern\s*\"C\"\s*)?(?:static\s+)?__global__\s+"
-        r"(?:__launch_bounds__\s*\([^)]*\)\s*)?(?:static\s+)?void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?"
-        rf"{re.escape(name)}\s*\((?P<parameters>[^)]*)\)",
-        code,
-    )
+    found = next((kernel for kernel in _definitions(code) if kernel["name"] == name), None)
     if found is None:
         return None
     names = [part.split("=")[0].split()[-1] for part in (found["template"] or "").split(",") if part.strip()]
@@ -121,6 +161,8 @@ def convert(kernel: str, parameters: tuple[Parameter, ...], args: tuple) -> list
 def _pointer(where: str, parameter: Parameter, value: Any) -> Any:
     if value is null:
         return value
+    if type(value) is Out:
+        return Out(_pointer(where, parameter, value.array))
     if value is None:
         raise TypeError(
             f"{where} is None, which CUDA would read as a wild pointer; pass an array, or kernels.null if "
@@ -151,7 +193,7 @@ def _value(where: str, parameter: Parameter, value: Any) -> Any:
         raise TypeError(
             f"{where} is an array of shape {value.shape}; the kernel takes a single value: pass .item()"
         )
-    if value is None or value is null:
+    if value is None or value is null or type(value) is Out:
         raise TypeError(f"{where} is {value!r}; the kernel takes a single value")
     dtype = parameter.dtype
     if dtype is None or (isinstance(value, np.generic) and value.dtype == dtype):

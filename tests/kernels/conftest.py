@@ -1,4 +1,4 @@
-"""One fixture runs a test three ways: the NumPy text, the kernel emulated and checked, the kernel on a GPU."""
+"""One fixture runs a test three ways: NumPy text, kernel emulated and checked, kernel on a GPU."""
 
 from contextlib import nullcontext
 

@@ -46,7 +46,9 @@ def launch(side, **changes):
     return arguments["y"].tolist()
 
 
-@pytest.mark.parametrize("by", [0.5, np.float64(0.5), np.float32(0.5), np.float16(0.5)], ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize(
+    "by", [0.5, np.float64(0.5), np.float32(0.5), np.float16(0.5)], ids=lambda v: type(v).__name__
+)
 def test_numbers_become_the_type_that_the_kernel_reads(side, by):
     assert launch(side, by=by, n=np.int64(8)) == [0, 0.5, 1, 1.5, 2, 2.5, 3, 3.5]
 
@@ -71,7 +73,11 @@ def test_bad_numbers_are_refused_by_name(side, change, error, message):
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda a: a.astype(np.float64), TypeError, "argument x is an array of float64; the kernel reads float32"),
+        (
+            lambda a: a.astype(np.float64),
+            TypeError,
+            "argument x is an array of float64; the kernel reads float32",
+        ),
         (lambda a: a[::-1], ValueError, r"argument x is a view with strides \(-4,\)"),
         (lambda a: a.repeat(2)[::2], ValueError, r"argument x is a view with strides \(8,\)"),
         (lambda a: a.repeat(2).reshape(2, 8).T, ValueError, r"argument x is a view with strides \(4, 32\)"),
@@ -83,8 +89,12 @@ def test_bad_arrays_are_refused_by_name(side, make, error, message):
 
 
 def test_an_array_for_a_number_is_refused(side):
-    with pytest.raises(TypeError, match="argument by is an array of shape .*; the kernel takes a single value"):
-        launch(side, by=side.xp.float32(0.5).reshape(()) if side.name == "cuda" else np.array(0.5, np.float32))
+    with pytest.raises(
+        TypeError, match=r"argument by is an array of shape .*; the kernel takes a single value"
+    ):
+        launch(
+            side, by=side.xp.float32(0.5).reshape(()) if side.name == "cuda" else np.array(0.5, np.float32)
+        )
 
 
 def test_a_wrong_count_is_refused(side):
@@ -141,7 +151,10 @@ def test_unknown_kernel_file():
 
 
 def test_unknown_mode():
-    with pytest.raises(ValueError, match="mode must be one of 'fast', 'check', 'profile'; got 'slow'"), kernels.emulated("slow"):
+    with (
+        pytest.raises(ValueError, match="mode must be one of 'fast', 'check', 'profile'; got 'slow'"),
+        kernels.emulated("slow"),
+    ):
         pass
 
 
@@ -157,7 +170,8 @@ def test_unknown_mode():
     ],
 )
 def test_parameters_are_read_from_the_text(declaration, name, dtype, is_pointer, is_const):
-    code = f"// a, comment (\ntemplate <class T, int N> __global__ void\n__launch_bounds__(32) f({declaration}, int n) {{}}"
+    head = "// a, comment (\ntemplate <class T, int N> __global__ void\n__launch_bounds__(32)"
+    code = f"{head} f({declaration}, int n) {{}}"
     parameter, n = signature.parameters(code, "ns::f<__half, 4>")
     assert (parameter.name, parameter.is_pointer, parameter.is_const) == (name, is_pointer, is_const)
     assert (None if parameter.dtype is None else parameter.dtype.name) == dtype
@@ -172,7 +186,9 @@ class TestDispatch:
         from llmlab.kernels import door, residual
 
         door._launcher.cache_clear()
-        monkeypatch.setattr(residual, "forward", lambda x, y=None: NotImplemented if x.size == 0 else "kernel")
+        monkeypatch.setattr(
+            residual, "forward", lambda x, y=None: NotImplemented if x.size == 0 else "kernel"
+        )
 
         @kernels.accelerated("residual", "forward")
         def op(x, y=None):

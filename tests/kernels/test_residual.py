@@ -1,4 +1,4 @@
-"""Residual addition: text, emulated kernel and CUDA kernel give the same bits, for one addition is rounded once."""
+"""Residual addition: text, emulated and CUDA kernel give the same bits, for one addition is rounded once."""
 
 import numpy as np
 import pytest
