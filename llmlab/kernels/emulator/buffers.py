@@ -48,13 +48,17 @@ class Memory:
     def __init__(self, arguments: list[ArrayArgument], watched: bool):
         self.watched = watched
         self.stretches = _stretches(arguments)
-        guarded = watched or sum(s.bytes for s in self.stretches) <= COPIED_BYTES
+        guarded = watched or self.bytes <= COPIED_BYTES
         for stretch in self.stretches:
             if guarded:
                 self._copy(stretch)
             else:
                 stretch.address = stretch.begin
             self._poison_outputs(stretch)
+
+    @property
+    def bytes(self) -> int:
+        return sum(stretch.bytes for stretch in self.stretches)
 
     def _copy(self, stretch: Stretch) -> None:
         guard = WATCHED_GUARD if self.watched else FAST_GUARD
@@ -92,7 +96,7 @@ class Memory:
             Region(
                 s.address,
                 s.bytes,
-                min(argument.array.itemsize for argument in s.arguments),
+                min(_granule(argument) for argument in s.arguments),
                 any(argument.is_output for argument in s.arguments),
                 all(argument.is_output for argument in s.arguments),
             )
@@ -144,6 +148,11 @@ def _phase(array: np.ndarray) -> int:
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
     return (array.ctypes.data - owner.ctypes.data) % ALIGNMENT
+
+
+def _granule(argument: ArrayArgument) -> int:
+    """Bytes that the checker watches as one: an element, unless the kernel sees the array as bytes."""
+    return min(argument.array.itemsize, argument.parameter.element_bytes)
 
 
 def _raw(array: np.ndarray) -> np.ndarray:

@@ -43,7 +43,15 @@ _QUALIFIERS = {"extern", "static", "volatile", "const", "constexpr"}
 
 def find(code: str) -> tuple[list[Kernel], list[SharedDeclaration]]:
     """The kernels and shared declarations of text without comments."""
-    found = list(tokens(_with_kernel_macros(code)))
+    kernels, shared = _walk(code)
+    spelt_out = _with_kernel_macros(code)
+    if spelt_out != code:
+        kernels, _ = _walk(spelt_out)
+    return kernels, shared
+
+
+def _walk(code: str) -> tuple[list[Kernel], list[SharedDeclaration]]:
+    found = list(tokens(code))
     scopes: list[Scope] = []
     kernels: list[Kernel] = []
     shared: list[SharedDeclaration] = []

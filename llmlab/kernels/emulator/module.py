@@ -21,6 +21,8 @@ from .report import Report
 from .symbols import Symbols
 from .translate import translate
 
+NO_MEMORY = 2   # what emulated_launch returns when it cannot keep watch
+
 Dimensions = int | Sequence[int]
 
 
@@ -66,7 +68,7 @@ class Module:
         self.mode = mode
         folders = [*include_dirs, *(option[2:] for option in options if option.startswith("-I"))]
         translation = translate(code, filename, tuple(name_expressions), folders)
-        self._sources = translation.sources
+        self._sources, self._translated = translation.sources, translation.translated
         self._kernels = translation.kernels
         self._numbers = {name: number for number, name in enumerate(self._kernels)}
         try:
@@ -130,7 +132,11 @@ class Module:
             launch, alive = self._request(name, grid, block, values, memory, shared_mem, time_limit)
             failed = self._library.emulated_launch(ctypes.byref(launch), ctypes.byref(fault))
             del alive
-        report = Report(name, grid, block, self.mode, parameters, values, memory, self._symbols, self._sources)
+        if failed == NO_MEMORY:
+            raise MemoryError(f"{name}: not enough memory to watch arrays of {memory.bytes} bytes; check a smaller problem")
+        report = Report(
+            name, grid, block, self.mode, parameters, values, memory, self._symbols, self._sources, self._translated
+        )
         if failed:
             raise report.exception(fault)
         report.check_guards()

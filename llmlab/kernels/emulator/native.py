@@ -48,7 +48,7 @@ class Parameter(ctypes.Structure):
 
 class Region(ctypes.Structure):
     _fields_ = [
-        ("begin", ctypes.c_void_p), ("bytes", ctypes.c_uint64), ("element", ctypes.c_uint64),
+        ("begin", ctypes.c_void_p), ("bytes", ctypes.c_uint64), ("granule", ctypes.c_uint64),
         ("must_be_written", ctypes.c_int), ("uninitialised", ctypes.c_int),
     ]  # fmt: skip
 

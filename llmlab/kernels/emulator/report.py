@@ -29,6 +29,7 @@ from .errors import (
 from .messages import quoted
 from .native import Access, Fault, FaultKind, Place, Space
 from .symbols import Location, Symbols
+from .translate import Lines
 
 _VERBS = {Access.READ: "read", Access.WRITE: "write", Access.ATOMIC: "atomic update"}
 _CHECK_MODE = 'Run it with mode="check" to see the array, the index and the line.'
@@ -58,7 +59,8 @@ class Report:
     values: list[Value]
     memory: Memory
     symbols: Symbols
-    sources: dict[str, dict[int, str]]
+    sources: Lines
+    translated: Lines
 
     def exception(self, fault: Fault) -> BaseException:
         """The exception for a fault; KeyboardInterrupt where the reader asked for it."""
@@ -197,11 +199,17 @@ class Report:
         return Finding(OutOfBoundsError, what, "Make the array larger, or stop the index at its end.", name, fault.offset)
 
     def _subscripted(self, fault: Fault) -> str | None:
-        """The name before the bracket at the column that the compiler gave."""
+        """The name of the array whose subscript ends at the column that the compiler gave."""
         file = fault.place.file.decode() if fault.place.file else ""
-        line = self.sources.get(file, {}).get(fault.place.line, "")
-        before = re.search(r"(\w+)\s*(?:\[[^\[\]]*\]\s*)*\[?$", line[: fault.place.column])
-        return before[1] if before else None
+        line = self.translated.get(file, {}).get(fault.place.line, "")[: fault.place.column]
+        while line.endswith("]"):
+            depth, start = 1, len(line) - 1
+            while depth and start:
+                start -= 1
+                depth += {"]": 1, "[": -1}.get(line[start], 0)
+            line = line[:start].rstrip()
+        name = re.search(r"\w+$", line)
+        return name[0] if name else None
 
     def _race(self, fault: Fault) -> Finding:
         name, index, _, element = self._array(fault)
@@ -213,7 +221,7 @@ class Report:
         if here != there:
             what = f"race between blocks: {verb} of {element}, after a {other_verb} by thread {other} of block {there}"
             hint = "Blocks run in any order: use an atomic, or let each block write elements of its own."
-        elif self._warp(other) == self._warp(tuple(fault.thread)):
+        elif self._warp(other) == self._warp(tuple(fault.thread)) and fault.count < 2:
             what = f"race within a warp: {verb} of {element}, after a {other_verb} by thread {other}, with no __syncwarp() between"
             hint = "Put a __syncwarp() between the two accesses."
         else:

@@ -14,13 +14,17 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"[^\n]*', re.MULTILIN
 _LINE = re.compile(r'[ \t]*#[ \t]*(?:line[ \t]+)?(\d+)(?:[ \t]+"([^"]*)")?')
 
 
+Lines = dict[str, dict[int, str]]   # file -> line number -> line
+
+
 @dataclass(frozen=True)
 class Translation:
     """C++ text, the kernels in it by the names under which they are launched, and the text's own lines."""
 
     text: str
     kernels: dict[str, Kernel]
-    sources: dict[str, dict[int, str]]   # file -> line number -> line, to quote in messages
+    sources: Lines            # to quote in messages
+    translated: Lines         # as the compiler sees them, for the columns that it gives
 
 
 def translate(
@@ -36,7 +40,7 @@ def translate(
     )
     body = with_shared_variables(plain, shared)
     text = f'#include "emulated/device.h"\n{body}\n{entries}'
-    return Translation(text, launchable, source_lines(expanded))
+    return Translation(text, launchable, source_lines(expanded), source_lines(body))
 
 
 def with_includes(code: str, filename: str, folders: list[Path], seen: frozenset[str] = frozenset()) -> str:
@@ -98,9 +102,9 @@ def _static_variable(declaration: SharedDeclaration, name: str, dimensions: str)
     )
 
 
-def source_lines(text: str) -> dict[str, dict[int, str]]:
+def source_lines(text: str) -> Lines:
     """The lines of each file of a text with ``#line`` directives."""
-    sources: dict[str, dict[int, str]] = {}
+    sources: Lines = {}
     file, number = "", 1
     for line in text.split("\n"):
         directive = _LINE.match(line)

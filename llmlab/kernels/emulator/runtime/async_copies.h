@@ -33,7 +33,7 @@ static CopyQueue &copy_queue() {
 void copy_async(void *shared, const void *global, int bytes, int from_global, Site site) {
   CopyQueue &queue = copy_queue();
   site.pc = __builtin_return_address(0);
-  if (from_global) touch_from(global, from_global, Access::read, site.pc, 2);
+  if (from_global) touch(global, from_global, Access::read, site.pc);
   if (queue.count == queue.room) {
     queue.room = queue.room ? 2 * queue.room : 16;
     queue.copies = static_cast<Copy *>(realloc(queue.copies, queue.room * sizeof(Copy)));
@@ -46,6 +46,7 @@ void commit_copies() { copy_queue().group++; }
 void wait_copies(int groups_left) {
   CopyQueue &queue = copy_queue();
   unsigned kept = 0;
+  completing_copies = true;
   for (unsigned i = 0; i < queue.count; i++) {
     const Copy copy = queue.copies[i];
     const bool done = copy.group + groups_left < queue.group;
@@ -53,11 +54,12 @@ void wait_copies(int groups_left) {
       queue.copies[kept++] = copy;
       continue;
     }
-    touch_from(copy.shared, copy.bytes, Access::write, copy.site.pc, 2);
+    touch(copy.shared, copy.bytes, Access::write, copy.site.pc);
     memcpy(copy.shared, copy.global, copy.from_global);
     memset(copy.shared + copy.from_global, 0, copy.bytes - copy.from_global);
   }
   queue.count = kept;
+  completing_copies = false;
 }
 
 }  // namespace emulated

@@ -8,7 +8,7 @@ namespace emulated {
 // A stretch of global memory that arguments point to.
 struct Region {
   char *begin;
-  uint64_t bytes, element;
+  uint64_t bytes, granule;   // bytes that are watched as one
   int must_be_written;       // an output: every element must be written
   int uninitialised;         // and none may be read before
 };

@@ -10,12 +10,11 @@
 namespace emulated {
 Context context;
 #if !defined(EMULATED_WATCHED)
-static inline void touch_from(const void *, size_t, Access, void *, int) {}
+static bool completing_copies;
 #endif
 }  // namespace emulated
 
 #if defined(EMULATED_WATCHED)
-#include "races.h"
 #include "checker.h"
 #include "sanitizer_hooks.h"
 #endif

@@ -221,10 +221,10 @@ static void run_block() {
   begin_block();
   for (;;) {
     while (run_warps()) {}
-    if (failed) return;
-    if (returned_threads == context.threads) break;
-    if (!all_at_one_barrier()) return report_divergence();
-    pass_barrier();
+    if (failed || returned_threads == context.threads) break;
+    if (all_at_one_barrier()) pass_barrier();
+    else report_divergence();
+    if (failed) break;
   }
   block_ends();
 }

@@ -12,12 +12,17 @@ struct SharedRecord {
   const char *name;
   char *begin;
   size_t bytes, element;
+  uint32_t warps;   // those that have touched it
 };
 
-alignas(1024) static char static_shared_memory[STATIC_ROOM];
-alignas(1024) char dynamic_shared_memory[MAX_SHARED + RED_ZONE];
+// Both kinds lie in one arena, far from its ends and from each other, so that a stray index stays in it.
+constexpr size_t FAR = 1 << 20;
+constexpr size_t sizeof_dynamic_shared = MAX_SHARED + FAR;
+alignas(1024) static char shared_arena[FAR + STATIC_ROOM + FAR + sizeof_dynamic_shared];
+static char *const static_shared_memory = shared_arena + FAR;
+static char *const dynamic_shared_memory = shared_arena + (FAR + STATIC_ROOM + FAR) / 1024 * 1024;
 static SharedRecord shared_variables[MAX_VARIABLES];
-static SharedRecord dynamic_record = {"the dynamic shared memory", dynamic_shared_memory, 0, 1};
+static SharedRecord dynamic_record = {"the dynamic shared memory", dynamic_shared_memory, 0, 1, 0};
 static unsigned shared_count;
 static size_t static_used, static_total;   // with and without red zones
 
@@ -31,7 +36,7 @@ static void begin_shared(size_t dynamic_bytes) {
   shared_count = 0;
   static_used = RED_ZONE;
   static_total = 0;
-  dynamic_record = {"the dynamic shared memory", dynamic_shared_memory, dynamic_bytes, 1};
+  dynamic_record.bytes = dynamic_bytes;
 }
 
 void *place_shared(const char *name, size_t bytes, size_t element, Site site) {
@@ -47,14 +52,15 @@ void *place_shared(const char *name, size_t bytes, size_t element, Site site) {
   }
   char *begin = static_shared_memory + static_used;
   memset(begin, 0xff, bytes);
-  shared_variables[shared_count++] = {name, begin, bytes, element};
+  shared_variables[shared_count++] = {name, begin, bytes, element, 0};
   static_used += (bytes + 2 * RED_ZONE - 1) / RED_ZONE * RED_ZONE;
   return begin;
 }
 
-void name_dynamic_shared(const char *name, size_t element) {
+void *find_dynamic_shared(const char *name, size_t element) {
   dynamic_record.name = name;
   dynamic_record.element = element;
+  return dynamic_shared_memory;
 }
 
 }  // namespace emulated

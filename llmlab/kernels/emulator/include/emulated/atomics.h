@@ -10,9 +10,16 @@ void atomic_done(const void *address);
 template <class T> struct Same { using type = T; };
 template <class T> using Exactly = typename Same<T>::type;   // takes no part in deducing T
 
+// Watched code calls it, so that the address to return to is in the kernel's own text.
+#if defined(EMULATED_WATCHED)
+#define EMULATED_ATOMIC_FUNCTION __attribute__((noinline)) EMULATED_UNWATCHED
+#else
+#define EMULATED_ATOMIC_FUNCTION inline __attribute__((always_inline))
+#endif
+
 template <class T, class Change>
-inline EMULATED_UNWATCHED __attribute__((always_inline)) T atomic(T *address, Change change) {
-  touch(address, sizeof(T), Access::atomic);
+EMULATED_ATOMIC_FUNCTION T atomic(T *address, Change change) {
+  touch(address, sizeof(T), Access::atomic, __builtin_return_address(0));
   T old = *address;
   *address = change(old);
 #if defined(EMULATED_WATCHED)

@@ -8,8 +8,7 @@ constexpr size_t MAX_SHARED = 227 * 1024;        // of a block, on sm_90
 constexpr size_t MAX_STATIC_SHARED = 48 * 1024;  // what nvcc accepts without extern
 
 void *place_shared(const char *name, size_t bytes, size_t element, Site site);
-void name_dynamic_shared(const char *name, size_t element);
-extern char dynamic_shared_memory[];
+void *find_dynamic_shared(const char *name, size_t element);
 
 template <class T> struct ElementOf { using type = T; };
 template <class T, size_t n> struct ElementOf<T[n]> { using type = typename ElementOf<T>::type; };
@@ -30,8 +29,7 @@ struct SharedVariable {
 
 template <class T>
 EMULATED_INLINE T *dynamic_shared(const char *name) {
-  name_dynamic_shared(name, sizeof(T));
-  return reinterpret_cast<T *>(dynamic_shared_memory);
+  return static_cast<T *>(find_dynamic_shared(name, sizeof(T)));
 }
 
 }  // namespace emulated
