@@ -1,4 +1,4 @@
-"""What all benchmarks share: medians by device events, the copy bandwidth as yardstick, and results kept as data."""
+"""What all benchmarks share: medians by device events, copy bandwidth as yardstick, results kept as data."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def milliseconds(run: Callable[[], Any], repeats: int = 25, warmup: int = 5) -> 
         run()
         event.record()
     events[-1].synchronize()
-    return statistics.median(cupy.cuda.get_elapsed_time(a, b) for a, b in zip(events, events[1:]))
+    return statistics.median(cupy.cuda.get_elapsed_time(a, b) for a, b in pairwise(events))
 
 
 def copy_bandwidth(nbytes: int = 2**31) -> float:
@@ -65,8 +66,9 @@ def write_results(name: str, data: dict[str, Any]) -> Path:
             versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    command = " ".join(["python", *(f"benchmarks/{Path(a).name}" if a.endswith(".py") else a for a in sys.argv)])
-    record = {"date": time.strftime("%Y-%m-%d"), "device": device_name(), "command": command, "versions": versions}
+    words = [f"benchmarks/{Path(a).name}" if a.endswith(".py") else a for a in sys.argv]
+    record = {"date": time.strftime("%Y-%m-%d"), "device": device_name(),
+              "command": " ".join(["python", *words]), "versions": versions}
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps({**record, **data}, indent=1) + "\n")

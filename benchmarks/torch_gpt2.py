@@ -1,6 +1,6 @@
-"""The reference that llmlab's training step is measured against: GPT-2 in plain PyTorch, as one would write it today.
+"""The reference that llmlab's training step is measured against: GPT-2 in plain PyTorch, as one writes it.
 
-Pre-layer-norm blocks, `scaled_dot_product_attention`, tanh GELU, tied head, fused AdamW and gradient clipping.
+Pre-layer-norm blocks, `scaled_dot_product_attention`, tanh GELU, tied head, fused AdamW and clipping.
 Equivalent to `llmlab.models.gpt2` in architecture, initial distribution and optimizer.
 """
 

@@ -1,4 +1,4 @@
-"""A whole training step on a GPU: llmlab against plain PyTorch, eager and compiled, side by side in one process.
+"""A whole training step on a GPU: llmlab against plain PyTorch, eager and compiled, side by side.
 
     python benchmarks/train_gpu.py                                   # 124M at B = 4, 8, 32, 64, and 774M
     python benchmarks/train_gpu.py --cases 124M:64 --systems llmlab compile
@@ -15,6 +15,7 @@ import gc
 import statistics
 import time
 from collections import defaultdict
+from itertools import pairwise
 
 import cupy
 import numpy as np
@@ -76,7 +77,7 @@ def cupy_events(step, steps: int) -> list[float]:
         step()
         event.record()
     events[-1].synchronize()
-    return [cupy.cuda.get_elapsed_time(a, b) for a, b in zip(events, events[1:])]
+    return [cupy.cuda.get_elapsed_time(a, b) for a, b in pairwise(events)]
 
 
 def torch_events(step, steps: int) -> list[float]:
@@ -86,7 +87,7 @@ def torch_events(step, steps: int) -> list[float]:
         step()
         event.record()
     torch.cuda.synchronize()
-    return [a.elapsed_time(b) for a, b in zip(events, events[1:])]
+    return [a.elapsed_time(b) for a, b in pairwise(events)]
 
 
 def host_milliseconds(step) -> float:
@@ -126,7 +127,7 @@ def taken_apart(engine: Engine, step) -> dict[str, float]:
 
 
 def measure(system: str, model: str, B: int, args: argparse.Namespace) -> dict:
-    """One system on one case: milliseconds a step, tokens a second, peak memory; memory is given back after."""
+    """One system on one case: milliseconds a step, tokens a second, peak memory."""
     row = {"system": system, "model": model, "B": B, "precision": args.precision}
     if system == "llmlab":
         pool = cupy.get_default_memory_pool()
@@ -166,25 +167,24 @@ def main() -> None:
     parser.add_argument("--policy", default="none", choices=["none", "selective", "full"])
     parser.add_argument("--warmup", type=int, default=5)
     parser.add_argument("--steps", type=int, default=15)
-    parser.add_argument("--apart", action="store_true", help="also time every kind of kernel in llmlab's step")
+    parser.add_argument("--apart", action="store_true", help="also time every kind of kernel")
     parser.add_argument("--name", default="train_gpu", help="name of the file of results")
     args = parser.parse_args()
     torch.set_float32_matmul_precision("high")
 
     rows = []
-    print(f"{'case':>10} {'system':>8} {'ms/step':>9} {'tokens/s':>10} {'peak GiB':>9} {'host ms':>8}", flush=True)
+    print(f"{'case':>10} {'system':>8} {'ms/step':>9} {'tokens/s':>10} {'peak GiB':>9} {'host ms':>8}")
     for case in args.cases:
         model, B = case.split(":")
+        speed = {}
         for system in args.systems:
             row = measure(system, model, int(B), args)
             rows.append(row)
-            print(f"{case:>10} {system:>8} {row['ms']:9.2f} {row['tokens_per_s']:10,.0f} {row['peak_gib']:9.2f} "
+            speed[system] = row["tokens_per_s"]
+            print(f"{case:>10} {system:>8} {row['ms']:9.2f} {speed[system]:10,.0f} {row['peak_gib']:9.2f} "
                   f"{row.get('host_ms', float('nan')):8.2f}", flush=True)
-        compiled = [r for r in rows if (r["model"], r["B"], r["system"]) == (model, int(B), "compile")]
-        ours = [r for r in rows if (r["model"], r["B"], r["system"]) == (model, int(B), "llmlab")]
-        if compiled and ours:
-            print(f"{case:>10} llmlab / torch.compile: {ours[0]['tokens_per_s'] / compiled[0]['tokens_per_s']:.3f}",
-                  flush=True)
+        if {"llmlab", "compile"} <= speed.keys():
+            print(f"{case:>10} llmlab / torch.compile: {speed['llmlab'] / speed['compile']:.3f}", flush=True)
     for row in rows:
         for kind, ms in sorted(row.get("apart_ms", {}).items(), key=lambda item: -item[1]):
             print(f"    {row['model']}:{row['B']} {kind:40} {ms:8.3f} ms")
