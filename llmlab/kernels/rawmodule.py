@@ -69,7 +69,7 @@ class RawModule:
             raise ValueError(
                 f"{name} is not among the name_expressions of {self.name}: {', '.join(expressions)}"
             )
-        return self._kernels.setdefault(name, Kernel(name, self.code, self.options, expressions))
+        return self._kernels.setdefault(name, Kernel(name, self, expressions))
 
 
 @functools.cache
@@ -81,20 +81,23 @@ def _on_gpu(code: str, options: tuple[str, ...], expressions: tuple[str, ...]) -
 
 
 @functools.cache
-def _on_cpu(code: str, options: tuple[str, ...], expressions: tuple[str, ...], mode: str) -> Any:
+def _on_cpu(
+    code: str, options: tuple[str, ...], expressions: tuple[str, ...], name: str, mode: str
+) -> Any:
     """The module compiled by a C++ compiler, for the emulator."""
     from llmlab.kernels import emulator
 
-    return emulator.Module(code, options, expressions, mode=mode)
+    return emulator.Module(code, options, expressions, mode=mode, filename=name)
 
 
 class Kernel:
     """A kernel of a `RawModule`, to be called with grid, block, arguments and bytes of shared memory."""
 
-    def __init__(self, name: str, code: str, options: tuple[str, ...], expressions: tuple[str, ...]):
+    def __init__(self, name: str, module: RawModule, expressions: tuple[str, ...]):
         self.name = name
-        self.parameters = signature.parameters(code, name)
-        self._text = code, options, expressions
+        self.parameters = signature.parameters(module.code, name)
+        self._file = module.name
+        self._text = module.code, module.options, expressions
         self._on_device: dict[int, Any] = {}
 
     def __call__(self, grid: tuple, block: tuple, args: tuple, shared_mem: int = 0) -> None:
@@ -123,7 +126,7 @@ class Kernel:
             self._launch(grid, block, arrays, shared_mem)
 
     def _emulate(self, grid: tuple, block: tuple, args: Sequence, shared_mem: int) -> None:
-        module = _on_cpu(*self._text, emulation.mode())
+        module = _on_cpu(*self._text, self._file, emulation.mode())
         args = [_for_emulator(value) for value in args]
         emulation.record(module.launch(self.name, grid, block, args, shared_mem))
 
