@@ -1,0 +1,141 @@
+// Token and position embedding:  x[b, t] = wte[token[b, t]] + wpe[t],  and the gradients of both tables.
+//
+// Traffic: forward reads a row of each table for each place (repeated rows come from cache) and writes x once. Backward
+//   reads dx twice, once for each table, and reads and writes each touched row of dwte and dwpe.
+// Deterministic without atomics: the places are sorted by token (and among equals by place), so that equal tokens lie side
+//   by side as a run; chunks of sorted places are summed, and runs that span chunks are put together in order.
+// A token outside the vocabulary gives a row of NaN, never another token's row, and adds to no gradient.
+// Source: the sorted segments of PyTorch's embedding_dense_backward.
+#include "row.cuh"
+
+constexpr int PLACE_BITS = 32;
+constexpr float NOT_A_NUMBER = __builtin_nanf("");
+constexpr int CHUNK = 32;  // sorted places that one block sums
+constexpr int AHEAD = 4;   // of them, loads under way together
+
+// A block a place.
+template <class T, class I, int E>
+__global__ void embedding_forward(T* x, const I* tokens, const T* wte, const T* wpe, int positions, index_t V, index_t C) {
+  const index_t place = blockIdx.x, token = tokens[place], t = place % positions;
+  const bool known = token >= 0 && token < V;
+  for (index_t c = static_cast<index_t>(threadIdx.x) * E; c < C; c += blockDim.x * E) {
+    float v[E], w[E];
+    Packed<T, E>::load(wpe + t * C + c).get(w);
+    if (known) Packed<T, E>::load(wte + token * C + c).get(v);
+#pragma unroll
+    for (int e = 0; e < E; e++) v[e] = known ? v[e] + w[e] : NOT_A_NUMBER;
+    Packed<T, E> pack;
+    pack.set(v);
+    pack.store(x + place * C + c);
+  }
+}
+
+// keys[place] = token and place as one number, which sorts by token, then by place. Unknown tokens sort behind all others.
+template <class I>
+__global__ void __launch_bounds__(256) make_keys(long long* keys, const I* tokens, index_t places, index_t V) {
+  const index_t place = static_cast<index_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (place >= places) return;
+  const index_t token = tokens[place];
+  keys[place] = (token >= 0 && token < V ? token : V) << PLACE_BITS | place;
+}
+
+__device__ __forceinline__ index_t token_of(long long key) { return key >> PLACE_BITS; }
+__device__ __forceinline__ index_t place_of(long long key) { return key & ((1ll << PLACE_BITS) - 1); }
+
+template <int E> __device__ __forceinline__ void add_to(float* row, const float (&sum)[E]) {
+#pragma unroll
+  for (int e = 0; e < E; e++) row[e] += sum[e];
+}
+
+// Block (chunk, columns): the sums of the runs in its chunk. A run that lies in the chunk goes straight to dwte, to which no
+// other block adds that row. One that comes from the chunk before leaves its sum in heads[chunk], one that only starts
+// here in tails[chunk], for sum_spanning_runs.
+template <class T, int E>
+__global__ void __launch_bounds__(128)
+sum_runs(float* dwte, float* heads, float* tails, const T* dx, const long long* keys, index_t places, index_t V, index_t C) {
+  const index_t c = (static_cast<index_t>(blockIdx.y) * blockDim.x + threadIdx.x) * E;
+  const index_t begin = static_cast<index_t>(blockIdx.x) * CHUNK, end = begin + CHUNK < places ? begin + CHUNK : places;
+  if (c >= C) return;
+  const index_t before = begin > 0 ? token_of(keys[begin - 1]) : -1, after = end < places ? token_of(keys[end]) : -1;
+  index_t token = token_of(keys[begin]);
+  float sum[E] = {};
+  auto finish_run = [&](bool is_last) {
+    if (token == V) return;
+    if (token == before) {
+#pragma unroll
+      for (int e = 0; e < E; e++) heads[blockIdx.x * C + c + e] = sum[e];
+    } else if (is_last && token == after) {
+#pragma unroll
+      for (int e = 0; e < E; e++) tails[blockIdx.x * C + c + e] = sum[e];
+    } else {
+      add_to<E>(dwte + token * C + c, sum);
+    }
+  };
+  for (index_t i = begin; i < end; i += AHEAD) {
+    Packed<T, E> pack[AHEAD];
+#pragma unroll
+    for (int a = 0; a < AHEAD; a++)
+      if (i + a < end) pack[a] = Packed<T, E>::load(dx + place_of(keys[i + a]) * C + c);
+#pragma unroll
+    for (int a = 0; a < AHEAD; a++) {
+      if (i + a >= end) break;
+      const index_t next = token_of(keys[i + a]);
+      if (next != token) {
+        finish_run(false);
+        token = next;
+#pragma unroll
+        for (int e = 0; e < E; e++) sum[e] = 0.0f;
+      }
+      float v[E];
+      pack[a].get(v);
+#pragma unroll
+      for (int e = 0; e < E; e++) sum[e] += v[e];
+    }
+  }
+  finish_run(true);
+}
+
+// Block (chunk, columns): if a run starts in this chunk and goes on, add its parts, in order, to its row of dwte.
+template <int E>
+__global__ void __launch_bounds__(128)
+sum_spanning_runs(float* dwte, const float* heads, const float* tails, const long long* keys, index_t places, index_t V, index_t C) {
+  const index_t c = (static_cast<index_t>(blockIdx.y) * blockDim.x + threadIdx.x) * E;
+  const index_t begin = static_cast<index_t>(blockIdx.x) * CHUNK, end = begin + CHUNK;
+  if (c >= C || end >= places) return;
+  const index_t token = token_of(keys[end - 1]);
+  const bool starts_before = begin > 0 && token_of(keys[begin - 1]) == token;
+  if (token == V || starts_before || token_of(keys[end]) != token) return;
+
+  index_t low = end, high = places;  // where the run ends: the first key past it, by bisection
+  while (low < high) {
+    const index_t middle = (low + high) / 2;
+    if (token_of(keys[middle]) == token) low = middle + 1;
+    else high = middle;
+  }
+  const index_t last = (low - 1) / CHUNK;
+  float sum[E];
+#pragma unroll
+  for (int e = 0; e < E; e++) sum[e] = tails[blockIdx.x * C + c + e];
+#pragma unroll 4
+  for (index_t chunk = blockIdx.x + 1; chunk <= last; chunk++) {
+#pragma unroll
+    for (int e = 0; e < E; e++) sum[e] += heads[chunk * C + c + e];
+  }
+  add_to<E>(dwte + token * C + c, sum);
+}
+
+// dwpe[t] += the sum over b of dx[b, t]: a thread owns E columns of a position.
+template <class T, int E>
+__global__ void __launch_bounds__(256)
+sum_positions(float* dwpe, const T* dx, index_t B, index_t positions, index_t C) {
+  const index_t i = (static_cast<index_t>(blockIdx.x) * blockDim.x + threadIdx.x) * E;  // in a sequence of T * C numbers
+  if (i >= positions * C) return;
+  float sum[E] = {}, v[E];
+#pragma unroll 8
+  for (index_t b = 0; b < B; b++) {
+    Packed<T, E>::load(dx + b * positions * C + i).get(v);
+#pragma unroll
+    for (int e = 0; e < E; e++) sum[e] += v[e];
+  }
+  add_to<E>(dwpe + i, sum);
+}

@@ -1,0 +1,66 @@
+"""Launches ``embedding.cu`` for ``llmlab.ops.embedding``, whose door has checked shapes and dtypes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from llmlab.arrays import Array, float32, namespace
+from llmlab.kernels import guards, row
+from llmlab.kernels.layernorm import gradient
+from llmlab.kernels.loader import load
+from llmlab.kernels.signature import cuda_type
+
+_CHUNK = 32  # as in embedding.cu
+
+
+def forward(tokens: Array, wte: Array, wpe: Array, *, x: Array | None = None) -> Array:
+    x = guards.result("x", x, (*tokens.shape, wte.shape[1]), wte.dtype, like=wte)
+    if x.size == 0:
+        return x
+    tokens, wte, wpe = _whole(tokens), guards.contiguous(wte), guards.contiguous(wpe)
+    V, C = wte.shape
+    E = row.pack_size(C, x, wte, wpe)
+    threads = min(256, guards.ceil_divide(C, E * row.WARP) * row.WARP)
+    kernel = load("embedding").get_function(
+        f"embedding_forward<{cuda_type(wte.dtype)}, {cuda_type(tokens.dtype)}, {E}>")
+    kernel((tokens.size,), (threads,), (x, tokens, wte, wpe, tokens.shape[1], V, C))
+    return x
+
+
+def backward(
+    dx: Array, tokens: Array, wte: Array, wpe: Array,
+    *, dwte: Array | None = None, dwpe: Array | None = None,
+) -> tuple[Array, Array]:
+    dwte, dwpe = gradient(dwte, wte), gradient(dwpe, wpe)
+    if dx.size == 0:
+        return dwte, dwpe
+    dx, tokens = guards.contiguous(dx), _whole(tokens)
+    B, T, C = dx.shape
+    E, dtype = row.pack_size(C, dx), cuda_type(dx.dtype)
+    positions = load("embedding").get_function(f"sum_positions<{dtype}, {E}>")
+    positions((guards.ceil_divide(T * C, 256 * E),), (256,), (dwpe, dx, B, T, C))
+    _add_tokens(dwte, dx, tokens, E, dtype)
+    return dwte, dwpe
+
+
+def _add_tokens(dwte: Array, dx: Array, tokens: Array, E: int, dtype: str) -> None:
+    xp, kernels, (V, C), places = namespace(dx), load("embedding"), dwte.shape, tokens.size
+    keys = xp.empty(places, np.int64)
+    make_keys = kernels.get_function(f"make_keys<{cuda_type(tokens.dtype)}>")
+    make_keys((guards.ceil_divide(places, 256),), (256,), (keys, tokens, places, V))
+    keys.sort()
+    chunks = guards.ceil_divide(places, _CHUNK)
+    heads, tails = xp.empty((2, chunks, C), float32)
+    threads = min(128, guards.ceil_divide(C, E * row.WARP) * row.WARP)
+    grid = chunks, guards.ceil_divide(C, threads * E)
+    sum_runs = kernels.get_function(f"sum_runs<{dtype}, {E}>")
+    sum_runs(grid, (threads,), (dwte, heads, tails, dx, keys, places, V, C))
+    finish = kernels.get_function(f"sum_spanning_runs<{E}>")
+    finish(grid, (threads,), (dwte, heads, tails, keys, places, V, C))
+
+
+def _whole(tokens: Array) -> Array:
+    """Tokens as contiguous int32 or int64."""
+    if tokens.dtype not in (np.int32, np.int64):
+        tokens = tokens.astype(np.int64)
+    return guards.contiguous(tokens)
