@@ -31,8 +31,10 @@ from .errors import (
     UninitialisedError,
 )
 from .module import Module
+from .profile import ArrayTraffic, LineTraffic, Profile, Request
 
 __all__ = [
+    "ArrayTraffic",
     "AssertionFault",
     "CompileError",
     "CompilerNotFoundError",
@@ -43,6 +45,7 @@ __all__ = [
     "InactiveLaneError",
     "KernelFault",
     "LimitError",
+    "LineTraffic",
     "MemoryFaultError",
     "MisalignedError",
     "Module",
@@ -51,7 +54,9 @@ __all__ = [
     "OutOfBoundsError",
     "ParameterType",
     "PlatformError",
+    "Profile",
     "ProfileLimitError",
     "RaceError",
+    "Request",
     "UninitialisedError",
 ]

@@ -14,9 +14,11 @@ from . import native
 from .arguments import ArrayArgument, Out, ParameterType, Value, bind
 from .buffers import Memory
 from .compilers import MODES, build
+from .counting import read_profile
 from .errors import CompileError
 from .limits import check_limits
 from .messages import compile_message
+from .profile import Profile
 from .report import Report
 from .symbols import Symbols
 from .translate import translate
@@ -104,7 +106,7 @@ class Module:
         *,
         outputs: Sequence[str] = (),
         time_limit: float | None = None,
-    ) -> Any:
+    ) -> Profile | None:
         """Run a kernel; in mode ``"profile"``, return its `Profile`.
 
         Args:
@@ -132,16 +134,17 @@ class Module:
             launch, alive = self._request(name, grid, block, values, memory, shared_mem, time_limit)
             failed = self._library.emulated_launch(ctypes.byref(launch), ctypes.byref(fault))
             del alive
+            report = Report(
+                name, grid, block, self.mode, parameters, values, memory, self._symbols, self._sources, self._translated
+            )
+            profile = read_profile(self._library, report) if self.mode == "profile" and not failed else None
         if failed == NO_MEMORY:
             raise MemoryError(f"{name}: not enough memory to watch arrays of {memory.bytes} bytes; check a smaller problem")
-        report = Report(
-            name, grid, block, self.mode, parameters, values, memory, self._symbols, self._sources, self._translated
-        )
         if failed:
             raise report.exception(fault)
         report.check_guards()
         memory.write_back()
-        return None
+        return profile
 
     def _describe(self, name: str) -> list[ParameterType]:
         if name not in self._numbers:

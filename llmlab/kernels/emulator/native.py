@@ -101,3 +101,35 @@ def load(path: Path) -> ctypes.CDLL:
 def stacks() -> int | None:
     """The stacks on which the threads of a block run."""
     return _stacks
+
+
+class Request(ctypes.Structure):
+    _fields_ = [
+        ("block", ctypes.c_uint * 3), ("warp", ctypes.c_uint), ("lanes", ctypes.c_uint),
+        ("offsets", ctypes.c_int64 * 32), ("sectors", ctypes.c_uint32), ("wavefronts", ctypes.c_uint32),
+    ]  # fmt: skip
+
+
+class Instruction(ctypes.Structure):
+    _fields_ = [
+        ("place", Place), ("space", ctypes.c_int), ("access", ctypes.c_int), ("region", ctypes.c_int),
+        ("bytes", ctypes.c_uint32), ("name", ctypes.c_char * 64),
+        ("requests", ctypes.c_uint64), ("lanes", ctypes.c_uint64), ("distinct_bytes", ctypes.c_uint64),
+        ("sectors", ctypes.c_uint64), ("ideal_sectors", ctypes.c_uint64),
+        ("wavefronts", ctypes.c_uint64), ("ideal_wavefronts", ctypes.c_uint64),
+        ("first", Request), ("worst", Request),
+    ]  # fmt: skip
+
+
+class RegionTraffic(ctypes.Structure):
+    _fields_ = [("bytes_read", ctypes.c_uint64), ("bytes_written", ctypes.c_uint64)]
+
+
+class Counts(ctypes.Structure):
+    """What a launch in mode ``"profile"`` counted (``EmulatedProfile`` in traffic.h)."""
+
+    _fields_ = [
+        ("instructions", ctypes.POINTER(Instruction)), ("regions", ctypes.POINTER(RegionTraffic)),
+        ("instruction_count", ctypes.c_uint64), ("region_count", ctypes.c_uint64),
+        ("barriers", ctypes.c_uint64), ("meetings", ctypes.c_uint64),
+    ]  # fmt: skip

@@ -28,7 +28,7 @@ class Symbols:
     def __init__(self, path: Path, library: ctypes.CDLL, files: Sequence[str], main_file: str):
         self._path = path
         self._files = {Path(file).name: file for file in files}
-        self._main_file = main_file
+        self.main_file = main_file
         self._lines = functools.cache(self._look_up)
         library.emulated_image_base.restype = ctypes.c_void_p
         self._base = library.emulated_image_base()
@@ -44,7 +44,7 @@ class Symbols:
 
     def user_line(self, chain: Sequence[Location]) -> Location | None:
         """Of a chain, the innermost place in the main text; failing that, the innermost of all."""
-        return next((place for place in chain if place.file == self._main_file), chain[0] if chain else None)
+        return next((place for place in chain if place.file == self.main_file), chain[0] if chain else None)
 
     def _look_up(self, address: int) -> list[Location]:
         # What was recorded is where the call returns to: one byte before lies the instruction itself.

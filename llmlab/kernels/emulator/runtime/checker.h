@@ -29,8 +29,18 @@ static Cell *shared_cells[2];   // one a byte: of static and of dynamic shared m
 
 #if defined(EMULATED_PROFILED)
 static void record_access(Space space, int region, char *address, size_t bytes, Access access, void *pc);
+static void warp_met(unsigned warp, unsigned mask);
+static void count_block();
+static void profile_begins();
+static void profile_ends();
+static uint64_t barriers_counted;
 #else
 static void record_access(Space, int, char *, size_t, Access, void *) {}
+static void warp_met(unsigned, unsigned) {}
+static void count_block() {}
+static void profile_begins() {}
+static void profile_ends() {}
+static uint64_t barriers_counted;
 #endif
 
 static uint32_t in_image(void *pc) { return uint32_t((char *)pc - &__ehdr_start); }
@@ -264,6 +274,11 @@ void atomic_done(const void *address) { atomic_orders(address); }
 
 // ---- a block
 
+static void warp_meets(unsigned warp, unsigned mask, bool orders_memory) {
+  if (orders_memory) lanes_synchronised(warp, mask);
+  warp_met(warp, mask);
+}
+
 static void block_begins() {
   pending_cell = nullptr;
   dynamic_record.warps = 0;
@@ -273,6 +288,8 @@ static void block_begins() {
 
 static void block_synchronised() {
   report_suspect();
+  count_block();
+  barriers_counted++;
   barriers_before++;
 }
 
@@ -280,6 +297,7 @@ static void block_synchronised() {
 static void block_ends() {
   const bool better = failed && fault.kind == FaultKind::race;
   if (!better) report_suspect();
+  if (!failed) count_block();
 }
 
 // ---- a launch
@@ -288,6 +306,7 @@ static bool launch_begins(const Launch &launch) {
   shadow_count = 0;
   last_region = 0;
   forget_order();
+  profile_begins();
   for (Cell *&cells : shared_cells) cells = static_cast<Cell *>(calloc(MAX_SHARED, sizeof(Cell)));
   bool enough = shared_cells[0] && shared_cells[1] && launch.region_count <= MAX_REGIONS;
   for (int i = 0; i < launch.region_count && enough; i++) {
@@ -320,6 +339,7 @@ static void find_unwritten(int region) {
 static void launch_ends(const Launch &launch) {
   for (int i = 0; i < shadow_count && !failed; i++)
     if (launch.regions[i].must_be_written) find_unwritten(i);
+  if (!failed) profile_ends();
   for (int i = 0; i < shadow_count; i++) free(shadows[i].cells);
   for (Cell *cells : shared_cells) free(cells);
 }

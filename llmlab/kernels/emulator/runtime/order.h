@@ -19,7 +19,7 @@ static uint32_t barriers_before;                     // of this block
 static uint32_t warp_time[MAX_THREADS / WARP];       // __syncwarps made in this launch
 static uint32_t seen[MAX_THREADS / WARP][WARP][WARP];  // [warp][lane][other]: time up to which lane knows other's past
 
-static void warp_synchronised(unsigned warp, unsigned mask) {
+static void lanes_synchronised(unsigned warp, unsigned mask) {
   const uint32_t time = ++warp_time[warp];
   uint32_t joined[WARP] = {};
   for (unsigned lane = 0; lane < WARP; lane++)

@@ -18,5 +18,8 @@ static bool completing_copies;
 #include "checker.h"
 #include "sanitizer_hooks.h"
 #endif
+#if defined(EMULATED_PROFILED)
+#include "traffic.h"
+#endif
 #include "tensor_core.h"
 #include "async_copies.h"

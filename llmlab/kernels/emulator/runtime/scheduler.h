@@ -46,7 +46,7 @@ static void hold_meeting(Warp &warp, unsigned first, unsigned which) {
   for (unsigned lane = 0; lane < WARP; lane++)
     if (meeting.arrived >> lane & 1) data[lane] = threads[first + lane].data;
   if (meeting.exchange) meeting.exchange(data, meeting.arrived);
-  else warp_synchronised(first / WARP, meeting.arrived);
+  warp_meets(first / WARP, meeting.arrived, !meeting.exchange);   // only __syncwarp orders memory
   wake(first, meeting.arrived);
 }
 

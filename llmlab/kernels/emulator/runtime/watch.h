@@ -7,13 +7,13 @@ namespace emulated {
 #if defined(EMULATED_WATCHED)
 static void block_begins();
 static void block_synchronised();
-static void warp_synchronised(unsigned warp, unsigned mask);
+static void warp_meets(unsigned warp, unsigned mask, bool orders_memory);
 static void fenced(bool whole_grid);
 static void block_ends();
 #else
 static void block_begins() {}
 static void block_synchronised() {}
-static void warp_synchronised(unsigned, unsigned) {}
+static void warp_meets(unsigned, unsigned, bool) {}
 static void fenced(bool) {}
 static void block_ends() {}
 #endif
