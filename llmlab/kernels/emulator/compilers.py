@@ -114,17 +114,17 @@ def _check_platform() -> None:
         raise PlatformError(f"the kernel emulator knows x86-64 and aarch64 processors; this one is {platform.machine()}.")
 
 
-def build(text: str, mode: str, options: tuple[str, ...] = ()) -> Path:
+def build(text: str, filename: str, mode: str, options: tuple[str, ...] = ()) -> Path:
     """Compile C++ text to a library that holds the kernels and the engine, or find it in the cache."""
     compiler = find_compiler()
     flags = [*compiler.kernel_flags(mode), *options]
-    name = cache.key(text, compiler.identity, *flags, *compiler.runtime_flags(mode), _own_text()) + ".so"
+    name = cache.key(text, Path(filename).name, compiler.identity, *flags, *compiler.runtime_flags(mode), _own_text()) + ".so"
 
     def make(output: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="llmlab-kernel-") as folder:
-            source, kernel = Path(folder, "kernel.cc"), Path(folder, "kernel.o")
+            source, kernel = Path(folder, Path(filename).name), Path(folder, "kernel.o")   # debug information keeps the name
             source.write_text(text, encoding="utf-8")
-            compiler.compile(source, flags, kernel)
+            compiler.compile(source, ["-x", "c++", *flags], kernel)
             compiler.link([kernel, _runtime(compiler, mode)], output)
 
     return cache.stored(name, make)

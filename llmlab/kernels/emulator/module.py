@@ -74,7 +74,7 @@ class Module:
         self._kernels = translation.kernels
         self._numbers = {name: number for number, name in enumerate(self._kernels)}
         try:
-            path = build(translation.text, mode, _compiler_options(options))
+            path = build(translation.text, filename, mode, _compiler_options(options))
         except CompileError as error:
             raise CompileError(compile_message(str(error), filename, self._sources)) from None
         self._library = native.load(path)

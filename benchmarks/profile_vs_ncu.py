@@ -1,0 +1,131 @@
+"""The emulator's profile against Nsight Compute, on the same kernels and sizes.
+
+    python benchmarks/profile_vs_ncu.py            # measure on a GPU with ncu, and write benchmarks/results/profile_vs_ncu.json
+    python benchmarks/profile_vs_ncu.py launch     # what ncu runs: every kernel once, through CuPy
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).parent
+CODE = (HERE / "profile_vs_ncu.cu").read_text()
+
+METRICS = {
+    "read_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
+    "read_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "write_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
+    "write_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+    "reduce_requests": "l1tex__t_requests_pipe_lsu_mem_global_op_red.sum",
+    "reduce_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_red.sum",
+    "shared_read_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+    "shared_write_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+    "shared_read_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
+    "shared_write_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+    "shared_read_instructions": "smsp__inst_executed_op_shared_ld.sum",
+    "shared_write_instructions": "smsp__inst_executed_op_shared_st.sum",
+    "shared_read_conflicts_by_address": "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
+    "shared_write_conflicts_by_address": "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel with its grid, block and arguments."""
+
+    label: str
+    kernel: str
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    args: tuple
+
+
+def launches() -> list[Launch]:
+    """Every launch that is compared; arrays are NumPy's."""
+    n, side = 1 << 15, 256
+    floats = lambda count: np.arange(count, dtype=np.float32)  # noqa: E731
+    pixels = (np.arange(n, dtype=np.uint64) * 2654435761 >> 7).astype(np.uint8)
+    blocks = (n // 256,)
+    tiles, tile = (side // 32, side // 32), (32, 8)
+    square = floats(side * side)
+    shared = [
+        Launch(f"shared_strided<{name}>, stride {stride}", f"shared_strided<{name}>", (1,), (128,),
+               (np.zeros(128 * lanes, np.float32), floats(1024 * lanes), np.int32(stride)))
+        for name, lanes in (("float", 1), ("float2", 2), ("float4", 4)) for stride in (0, 1, 2, 3, 4, 8, 32)
+    ]  # fmt: skip
+    return [
+        Launch("copy", "copy", blocks, (256,), (floats(n), floats(n), np.int32(n))),
+        Launch("copy, tail", "copy", blocks, (256,), (floats(n), floats(n), np.int32(n - 77))),
+        Launch("copy_from_offset 1", "copy_from_offset", blocks, (256,), (floats(n), floats(n + 32), np.int32(n), np.int32(1))),
+        Launch("copy_strided 2", "copy_strided", blocks, (256,), (floats(n), floats(2 * n), np.int32(n), np.int32(2))),
+        Launch("copy_strided 33", "copy_strided", blocks, (256,), (floats(n), floats(33 * n), np.int32(n), np.int32(33))),
+        Launch("copy_by_four", "copy_by_four", blocks, (256,), (floats(4 * n), floats(4 * n), np.int32(n))),
+        Launch("transpose_naive", "transpose_naive", tiles, tile, (floats(side * side), square, np.int32(side))),
+        Launch("transpose_tiled<0>", "transpose_tiled<0>", tiles, tile, (floats(side * side), square, np.int32(side))),
+        Launch("transpose_tiled<1>", "transpose_tiled<1>", tiles, tile, (floats(side * side), square, np.int32(side))),
+        Launch("histogram", "histogram", (16,), (256,), (np.zeros(256, np.uint32), pixels, np.int32(n))),
+        Launch("row_sums", "row_sums", (64,), (256,), (np.zeros(64, np.float32), floats(64 * 1000), np.int32(1000))),
+        *shared,
+    ]  # fmt: skip
+
+
+def expressions() -> list[str]:
+    return sorted({launch.kernel for launch in launches()})
+
+
+def launch_all() -> None:
+    """Run every launch once on the GPU."""
+    import cupy
+
+    module = cupy.RawModule(code=CODE, options=("-std=c++17",), name_expressions=expressions())
+    for launch in launches():
+        args = tuple(cupy.asarray(a) if isinstance(a, np.ndarray) and a.ndim else a for a in launch.args)
+        module.get_function(launch.kernel)(launch.grid, launch.block, args)
+    cupy.cuda.Device().synchronize()
+
+
+def measure() -> list[dict]:
+    """Nsight Compute's counters for every launch, in order."""
+    command = [
+        "ncu", "--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base",
+        "--kernel-name-base", "function", "--kernel-name", "regex:^(copy|transpose|histogram|row_sums|shared_strided)",
+        "--metrics", ",".join(METRICS.values()), sys.executable, __file__, "launch",
+    ]  # fmt: skip
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    table = output[output.index('"ID"') :]
+    rows = [row for row in csv.DictReader(io.StringIO(table)) if row["ID"]]
+    counted = [
+        {name: _number(row.get(metric, "")) for name, metric in METRICS.items() if row.get(metric)} for row in rows
+    ]
+    return [{"launch": launch.label, **counts} for launch, counts in zip(launches(), counted, strict=True)]
+
+
+def _number(text: str) -> int | None:
+    try:
+        return round(float(text.replace(",", "")))
+    except ValueError:
+        return None
+
+
+def main() -> None:
+    if sys.argv[1:] == ["launch"]:
+        launch_all()
+        return
+    sys.path.insert(0, str(HERE.parent))
+    from benchmarks.common import write_results
+
+    measured = measure()
+    print(json.dumps(measured, indent=1))
+    write_results("profile_vs_ncu", {"metrics": METRICS, "launches": measured})
+
+
+if __name__ == "__main__":
+    main()
