@@ -19,7 +19,7 @@ _ARGUMENTS = """\
 arguments, one for each parameter of the kernel, by name:
   n=1000          a number
   x=1000          an array of that many elements (or of a shape: x=64x100), with what in it:
-  x=1000:random   normal random numbers; for whole numbers 0 to 9 (what a const pointer gets if nothing is said)
+  x=1000:random   normal random numbers; whole ones from 0 to 9 (what a const pointer gets if nothing is said)
   y=1000:out      nothing yet, to be filled by the kernel (what other pointers get)
   y=1000:zeros    or ones, or arange
   x=@file.npy     the array in that file
@@ -33,7 +33,7 @@ nvidia-cuda-nvrtc also by NVIDIA's compiler, which tells the registers of each.
 
 
 def main(argv: list[str]) -> int:
-    """Run `llmlab kernel ...`; return its exit code: 0 nothing found, 1 the kernel is at fault, 2 bad input."""
+    """Run `llmlab kernel check`; return the exit code: 0 nothing found, 1 the kernel is at fault, 2 bad input."""
     if argv[:1] != ["check"]:
         asked_for_help = argv[:1] in (["-h"], ["--help"])
         if not asked_for_help:
@@ -53,12 +53,16 @@ def main(argv: list[str]) -> int:
     check.add_argument("--shared", type=int, default=0, help="bytes of dynamic shared memory")
     check.add_argument("--seed", type=int, default=0, help="of the random numbers")
     check.add_argument("--profile", action="store_true", help="count the memory traffic of each line as well")
-    check.add_argument("--picture", type=Path, metavar="FILE.png", help="draw a warp's accesses (implies --profile)")
+    check.add_argument(
+        "--picture", type=Path, metavar="FILE.png", help="draw a warp's accesses (implies --profile)"
+    )
     arguments = check.parse_intermixed_args(argv[1:])
     if not arguments.file.is_file():
         raise UserError(f"there is no file {arguments.file}")
     if arguments.kernel is not None and "=" in arguments.kernel:
-        raise UserError(f"name the kernel before its arguments: {arguments.file} KERNEL {arguments.kernel} ...")
+        raise UserError(
+            f"name the kernel before its arguments: {arguments.file} KERNEL {arguments.kernel} ..."
+        )
     module = RawModule(code=arguments.file.read_text(), name=str(arguments.file))
     return _list(module) if arguments.kernel is None else _check(module, arguments)
 
@@ -85,8 +89,8 @@ def _list(module: RawModule) -> int:
         print(error)
         return 1
     for usage in usages:
-        print(f"  sm_90: {usage.kernel}: {usage.registers} registers a thread, {usage.shared} bytes of shared memory "
-              f"a block, {usage.spills} bytes spilled")  # fmt: skip
+        print(f"  sm_90: {usage.kernel}: {usage.registers} registers a thread, {usage.shared} bytes of shared "
+              f"memory a block, {usage.spills} bytes spilled")  # fmt: skip
     return 0
 
 
@@ -154,7 +158,9 @@ def _number(text: str) -> int | float:
     return int(text, 0) if text.lstrip("+-")[:1].isdigit() and not set(text) & set(".eE") else float(text)
 
 
-def _array(parameter: signature.Parameter, shape: tuple[int, ...], content: str, rng: np.random.Generator) -> Any:
+def _array(
+    parameter: signature.Parameter, shape: tuple[int, ...], content: str, rng: np.random.Generator
+) -> Any:
     dtype = parameter.dtype
     if dtype is None:
         raise ValueError(f"no NumPy dtype for {parameter.text}; give the array with @file.npy")
