@@ -33,7 +33,7 @@ nvidia-cuda-nvrtc also by NVIDIA's compiler, which tells the registers of each.
 
 
 def main(argv: list[str]) -> int:
-    """Run `llmlab kernel check`; return the exit code: 0 nothing found, 1 the kernel is at fault, 2 bad input."""
+    """Run `llmlab kernel check`; return its exit code: 0 sound, 1 the kernel is at fault, 2 bad input."""
     if argv[:1] != ["check"]:
         asked_for_help = argv[:1] in (["-h"], ["--help"])
         if not asked_for_help:
@@ -89,8 +89,8 @@ def _list(module: RawModule) -> int:
         print(error)
         return 1
     for usage in usages:
-        print(f"  sm_90: {usage.kernel}: {usage.registers} registers a thread, {usage.shared} bytes of shared "
-              f"memory a block, {usage.spills} bytes spilled")  # fmt: skip
+        print(f"  sm_90: {usage.kernel}: {usage.registers} registers a thread, {usage.spills} bytes of them "
+              f"spilled; {usage.shared} bytes of shared memory a block")  # fmt: skip
     return 0
 
 
