@@ -14,7 +14,7 @@
 #include "tensor_core.cuh"
 
 constexpr float LOWEST = -3.402823466e38f;  // the neutral element of max; unlike -inf it can be subtracted from itself
-constexpr float NOT_A_NUMBER = __builtin_nanf("");
+__device__ __forceinline__ float not_a_number() { return __int_as_float(0x7fc00000); }
 
 // float32 wants every digit; results rounded to 16 bits lose more than the fast exponential does.
 template <class T> __device__ __forceinline__ float exponential(float v) { return __expf(v); }
@@ -57,7 +57,7 @@ template <int E> __device__ __forceinline__ void hide_padding(float (&v)[E], ind
   if (c + E <= vocabulary) return;
 #pragma unroll
   for (int e = 0; e < E; e++)
-    if (c + e >= vocabulary) v[e] = -__builtin_huge_valf();
+    if (c + e >= vocabulary) v[e] = negative_infinity();
 }
 
 // What a row is about: its target, its weight in dlogits, and whether it counts.
@@ -81,11 +81,11 @@ __device__ __forceinline__ Target target_of(index_t row, const I* targets, long 
   const bool ignored = target == ignore_index, valid = !ignored && target >= 0 && target < vocabulary;
   float w = weights.dloss != nullptr ? weights.dloss[row * weights.stride] : weights.value;
   if (weights.count != nullptr) w /= static_cast<float>(weights.count[0] > 0 ? weights.count[0] : 1);
-  return {valid ? static_cast<int>(target) : -1, valid ? w : ignored ? 0.0f : NOT_A_NUMBER, ignored, valid};
+  return {valid ? static_cast<int>(target) : -1, valid ? w : ignored ? 0.0f : not_a_number(), ignored, valid};
 }
 
 __device__ __forceinline__ float loss_of(const Target& target, float lse, float at_target) {
-  return target.valid ? lse - at_target : target.ignored ? 0.0f : NOT_A_NUMBER;
+  return target.valid ? lse - at_target : target.ignored ? 0.0f : not_a_number();
 }
 
 // dz = w (exp(z - lse) - [v = target]) for the E columns from c; exactly 0 in the padding and, whatever stood there, in
@@ -114,7 +114,7 @@ __device__ __forceinline__ Denominator streamed_denominator(const T* z, int voca
   Denominator d = {LOWEST, 0.0f};
   float v[E];
   for (index_t c = first_pack(z) + static_cast<index_t>(threadIdx.x) * E; c < vocabulary; c += blockDim.x * E) {
-    load_row<ALIGNED>(v, z, c, V, -__builtin_huge_valf());
+    load_row<ALIGNED>(v, z, c, V, negative_infinity());
     hide_padding(v, c, vocabulary);
     add<T>(d, v);
   }

@@ -9,7 +9,7 @@
 #include "row.cuh"
 
 constexpr int PLACE_BITS = 32;
-constexpr float NOT_A_NUMBER = __builtin_nanf("");
+__device__ __forceinline__ float not_a_number() { return __int_as_float(0x7fc00000); }
 constexpr int CHUNK = 32;  // sorted places that one block sums
 constexpr int AHEAD = 4;   // of them, loads under way together
 
@@ -23,7 +23,7 @@ __global__ void embedding_forward(T* x, const I* tokens, const T* wte, const T* 
     Packed<T, E>::load(wpe + t * C + c).get(w);
     if (known) Packed<T, E>::load(wte + token * C + c).get(v);
 #pragma unroll
-    for (int e = 0; e < E; e++) v[e] = known ? v[e] + w[e] : NOT_A_NUMBER;
+    for (int e = 0; e < E; e++) v[e] = known ? v[e] + w[e] : not_a_number();
     Packed<T, E> pack;
     pack.set(v);
     pack.store(x + place * C + c);
