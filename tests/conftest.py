@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
-# Tests use little: two BLAS threads each, so that two test processes do not fight over two cores.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "2")
+# One BLAS thread each, so that test processes do not fight over the cores.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "agg")
 
 

@@ -7,7 +7,7 @@ import sys
 from typing import NamedTuple, NoReturn
 
 from llmlab import __version__
-from llmlab.errors import UserError
+from llmlab.errors import UserError, suggestion
 
 
 class Command(NamedTuple):
@@ -49,13 +49,16 @@ def main(argv: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"llmlab {__version__}")
-    parser.add_argument("command", choices=COMMANDS, help=argparse.SUPPRESS)
+    parser.add_argument("command", help=argparse.SUPPRESS)
     words = sys.argv[1:] if argv is None else argv
     if not words:
         parser.print_help()
         return 0
     try:
-        command = COMMANDS[parser.parse_args(words[:1]).command]
+        name = parser.parse_args(words[:1]).command
+        if name not in COMMANDS:
+            raise UserError(f"unknown command {name!r}{suggestion(name, COMMANDS)}")
+        command = COMMANDS[name]
         return importlib.import_module(command.module).main([*command.first_words, *words[1:]]) or 0
     except UserError as error:
         print(f"llmlab: error: {error}", file=sys.stderr)

@@ -136,6 +136,10 @@ class Config:
             raise UserError(
                 f"C = {C} is not divisible by H = {H}: heads share the channels; try C = {H * -(-C // H)}"
             )
+        if self.training.workers > self.training.B:
+            raise UserError(
+                f"workers = {self.training.workers}: must be <= B = {self.training.B}: they share the batch"
+            )
 
     def values(self) -> dict[str, Any]:
         """Every setting by its name, whatever its section: names are unique."""

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 from tqdm import tqdm
 
+from llmlab.data.dataset import Dataset
 from llmlab.errors import UserError
 from llmlab.train import metrics, state
 from llmlab.train.folder import RunFolder
@@ -27,7 +29,7 @@ class Loop:
 
     def __init__(self, trainer: Trainer, folder: RunFolder, seconds: float = 0.0, metrics_bytes: int = 0):
         self.trainer, self.folder, self.config = trainer, folder, trainer.config
-        self.metrics = metrics.Metrics(folder.metrics, metrics_bytes)
+        self.metrics_bytes = metrics_bytes
         self.seconds, self.started = seconds, time.perf_counter()
         self.mark = trainer.step, self.started  # the rate is counted from here: after the last pause
         self.loss = self.held_out = math.nan
@@ -39,7 +41,11 @@ class Loop:
         """Train to the end. False when it was interrupted: it is saved then, and can go on later."""
         first, last = self.trainer.step, self.config.training.steps
         pending: tuple[int, Readback] | None = None
-        with interruptible() as stop, self.progress(first, last) as bar:
+        with (
+            metrics.Metrics(self.folder.metrics, self.metrics_bytes) as self.metrics,
+            interruptible() as stop,
+            self.progress(first, last) as bar,
+        ):
             batches = prefetched(self.trainer.batches, first, last)
             for step, batch in enumerate(batches, start=first + 1):
                 reading = self.trainer.train_step(batch)
@@ -61,7 +67,7 @@ class Loop:
                 if stop.is_set():
                     break
             batches.close()
-        self.draw()
+            self.draw()
         return self.trainer.step == last
 
     def record(self, step: int, reading: Readback, bar: tqdm) -> None:
@@ -152,10 +158,19 @@ def continuation(trainer: Trainer, prompt: str, count: int, **changed: Any) -> s
         "seed": trainer.config.training.seed,
         **changed,
     }
-    tokens = trainer.dataset.encode(prompt)
-    if not len(tokens) or tokens.min() < 0 or tokens.max() >= trainer.dataset.vocabulary:
-        raise UserError(f"prompt = {prompt!r}: needs at least one token of the vocabulary")
+    tokens = prompt_tokens(trainer.dataset, prompt)
     return trainer.dataset.decode(sample(trainer.logits, tokens, count, T, **chosen))
+
+
+def prompt_tokens(dataset: Dataset, prompt: str) -> np.ndarray:
+    """The tokens of a prompt.
+
+    Raises `UserError` when it has none, or one that is not in the vocabulary.
+    """
+    tokens = dataset.encode(prompt)
+    if not len(tokens) or tokens.min() < 0 or tokens.max() >= dataset.vocabulary:
+        raise UserError(f"prompt = {prompt!r}: needs at least one token, and only of the vocabulary")
+    return tokens
 
 
 def describe(trainer: Trainer) -> str:

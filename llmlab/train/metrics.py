@@ -28,7 +28,10 @@ class Metrics:
         os.fsync(self.file.fileno())
         return self.file.tell()
 
-    def close(self) -> None:
+    def __enter__(self) -> "Metrics":
+        return self
+
+    def __exit__(self, *error: object) -> None:
         self.file.close()
 
 

@@ -9,7 +9,7 @@ from llmlab.errors import UserError
 from llmlab.train import config as configuration
 from llmlab.train import folder, state
 from llmlab.train.config import SPECS, Config
-from llmlab.train.loop import Loop
+from llmlab.train.loop import Loop, prompt_tokens
 from llmlab.train.trainer import Trainer, resolve_device, resolve_workers
 
 
@@ -20,6 +20,7 @@ def begin(config: Config) -> Loop:
     """
     config = resolved(config)
     trainer = build(config)
+    prompt_tokens(trainer.dataset, config.report.prompt)  # now, not after the training
     made = folder.create(config.report.runs, config.report.name, trainer.dataset.name)
     trainer.config = config = config.updated({"name": made.path.name})
     made.write(made.config, config.to_toml())

@@ -1,7 +1,6 @@
 """Settings written once: a dataclass field with meaning and limits becomes check, TOML key and flag."""
 
 import argparse
-import difflib
 import math
 import operator
 import tomllib
@@ -10,7 +9,7 @@ from dataclasses import Field, field
 from pathlib import Path
 from typing import Any, get_origin
 
-from llmlab.errors import UserError
+from llmlab.errors import UserError, suggestion
 
 KINDS = {int: "a whole number", float: "a number", str: "a string", tuple: "one or more strings"}
 COMPARE = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
@@ -103,21 +102,11 @@ def read_toml(path: str | Path, sections: Mapping[str, Mapping[str, Field]]) -> 
     values = {}
     for section, table in tables.items():
         if section not in sections or not isinstance(table, dict):
-            raise UserError(f"{path}: unknown table [{section}]{nearest(section, sections)}")
+            raise UserError(f"{path}: unknown table [{section}]{suggestion(section, sections)}")
         for name, value in table.items():
             if name not in sections[section]:
                 raise UserError(
-                    f"{path}: unknown key {name!r} in [{section}]{nearest(name, sections[section])}"
+                    f"{path}: unknown key {name!r} in [{section}]{suggestion(name, sections[section])}"
                 )
             values[name] = tuple(value) if isinstance(value, list) else value
     return values
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint at what was meant.
-
-    >>> nearest("dropuot", ["dropout", "steps"])
-    "; did you mean 'dropout'?"
-    """
-    close = difflib.get_close_matches(name, known := list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"

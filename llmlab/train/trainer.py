@@ -67,7 +67,7 @@ class Trainer:
     def train_step(self, batches: Batches) -> Readback:
         """One optimizer step over micro-batches: `loss` and gradient `norm`, on their way to the host.
 
-        Each micro-batch weighs as much as it has targets, so the gradient does not depend on how the batch is cut:
+        Each micro-batch weighs as much as it has targets: how a batch is cut does not change its gradient.
 
             loss = sum over all targets / number of all targets
         """
@@ -163,4 +163,4 @@ def resolve_workers(workers: int, B: int, device: str) -> int:
     """Threads that share a batch: on a CPU as many as there are cores, but no more than 4 or than rows."""
     if device == "cuda":
         return 1
-    return min(workers or min(usable_cores(), 4), B)
+    return workers or min(usable_cores(), 4, B)

@@ -3,14 +3,12 @@ from llmlab.train import metrics
 
 def test_a_file_goes_back_to_where_a_state_left_it(tmp_path):
     path = tmp_path / "m.jsonl"
-    first = metrics.Metrics(path)
-    first.write(step=1, loss=2.5)
-    kept = first.sync()
-    first.write(step=2, loss=2.0)
-    first.close()
-    again = metrics.Metrics(path, kept)
-    again.write(step=2, loss=1.5)
-    again.close()
+    with metrics.Metrics(path) as first:
+        first.write(step=1, loss=2.5)
+        kept = first.sync()
+        first.write(step=2, loss=2.0)
+    with metrics.Metrics(path, kept) as again:
+        again.write(step=2, loss=1.5)
     assert metrics.read(path) == [{"step": 1, "loss": 2.5}, {"step": 2, "loss": 1.5}]
 
 

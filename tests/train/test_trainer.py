@@ -1,0 +1,135 @@
+import numpy as np
+import pytest
+
+from llmlab.data import dataset
+from llmlab.errors import UserError
+from llmlab.train.trainer import IGNORED, Trainer, resolve_device, resolve_workers
+
+
+@pytest.fixture
+def make(tiny, text):
+    def trainer(**changed):
+        return Trainer(tiny.updated({"dropout": 0.0, "workers": 1, **changed}), dataset.load([str(text)]))
+
+    return trainer
+
+
+def rows(count, seed=0):
+    random = np.random.default_rng(seed)
+    x = random.integers(0, 256, (count, 9)).astype(np.int32)
+    return x[:, :-1].copy(), x[:, 1:].copy()
+
+
+def after_step(trainer, batches):
+    values = trainer.train_step(batches).values()
+    return values["loss"], values["norm"], trainer.params.master.copy()
+
+
+def test_a_batch_weighs_its_tokens_however_it_is_cut(make):
+    """Case 11: 3 valid tokens in one micro-batch, 1 in another: not a mean of means."""
+    x, y = rows(2)
+    y[0, 3:], y[1, 1:] = IGNORED, IGNORED
+    whole_loss, whole_norm, whole = after_step(make(B=2), [(x, y)])
+    loss, norm, master = after_step(make(B=1), [(x[:1], y[:1]), (x[1:], y[1:])])
+    assert (loss, norm) == pytest.approx((whole_loss, whole_norm), rel=1e-6)
+    np.testing.assert_allclose(master, whole, atol=1e-6)
+
+    alone = [after_step(make(B=1), [(x[i : i + 1], y[i : i + 1])])[0] for i in range(2)]
+    assert loss == pytest.approx((3 * alone[0] + alone[1]) / 4, rel=1e-6)
+    assert loss != pytest.approx(np.mean(alone), rel=1e-6)
+
+
+def test_a_micro_batch_without_targets_adds_nothing(make):
+    x, y = rows(1)
+    nothing = np.full_like(y, IGNORED)
+    first, second = after_step(make(), [(x, y)]), after_step(make(), [(x, y), (x, nothing)])
+    assert first[:2] == second[:2]
+    assert (first[2] == second[2]).all()
+
+
+def test_a_step_without_any_target_changes_no_weight_by_gradient(make):
+    x, y = rows(1)
+    loss, norm, master = after_step(make(weight_decay=0.0), [(x, np.full_like(y, IGNORED))])
+    assert (loss, norm) == (0, 0)
+    assert (master == make().params.master).all()
+
+
+def test_nothing_is_promoted_by_a_float64_learning_rate(make):
+    """Case 15."""
+    trainer = make()
+    trainer.lr = lambda step: np.float64(1e-3) * np.cos(np.float64(0.1))
+    trainer.train_step(trainer.batches(0))
+    dtypes = {name: str(array.dtype) for name, array in trainer.buffers().items()}
+    assert dtypes == {
+        "master": "float32", "optimizer.m": "float32", "optimizer.v": "float32", "optimizer.updates": "int64"
+    }  # fmt: skip
+    assert trainer.params.gradient.dtype == trainer.logits(np.zeros((1, 3), np.int32)).dtype == np.float32
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_short_precisions_keep_masters_and_moments_in_float32(make, precision):
+    trainer = make(precision=precision, lr=0.01)
+    before = trainer.evaluate()
+    for step in range(10):
+        trainer.train_step(trainer.batches(step))
+    assert trainer.evaluate() < before - 0.1
+    assert all(array.dtype != trainer.params.dtype for array in trainer.buffers().values())
+    assert ("loss_scale.scale" in trainer.buffers()) == (precision == "float16")
+
+
+def test_the_evaluation_is_the_mean_over_held_out_tokens(make):
+    trainer = make(B=3, eval_tokens=40)
+    ids = trainer.dataset.held_out.read(0, 41)
+    inputs = ids[:40].reshape(5, 8)
+    logits = np.concatenate([trainer.logits(inputs[:3]), trainer.logits(inputs[3:])]).astype(np.float64)
+    log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    wanted = -np.take_along_axis(log_p, ids[1:].reshape(5, 8, 1), -1).mean()
+    assert trainer.evaluate() == pytest.approx(wanted, rel=1e-6)
+
+
+def test_a_state_restores_every_bit_and_refuses_another_model_or_text(make, text):
+    trainer = make()
+    trainer.train_step(trainer.batches(0))
+    arrays, facts = trainer.state()
+    arrays_then = {name: array.copy() for name, array in arrays.items()}
+    trainer.train_step(trainer.batches(1))
+    assert all((arrays[name] == arrays_then[name]).all() for name in arrays)  # a copy, not a view
+
+    fresh = make()
+    fresh.restore(arrays, facts)
+    fresh.train_step(fresh.batches(fresh.step))
+    assert (fresh.params.master == trainer.params.master).all()
+
+    with pytest.raises(UserError, match="does not fit the model"):
+        make(C=16).restore(arrays, facts)
+    text.write_text(text.read_text() + "more")
+    with pytest.raises(UserError, match="not what this run began with"):
+        make().restore(arrays, facts)
+
+
+def test_a_sequence_longer_than_the_text_is_refused(make):
+    with pytest.raises(
+        UserError, match=r"T = 500 needs at least 501 tokens, but the held-out part .* has \d+"
+    ):
+        make(T=500)
+
+
+def test_the_warm_up_takes_at_most_a_tenth(make):
+    trainer = make(steps=20, warmup=1000, lr=1.0)
+    assert trainer.lr(0) == 0.5
+    assert trainer.lr(2) == 1.0
+
+
+def test_devices_and_workers_are_resolved(monkeypatch):
+    from llmlab import arrays
+    from llmlab.train import trainer
+
+    monkeypatch.setattr(arrays, "gpu_available", lambda: False)
+    monkeypatch.setattr(trainer, "usable_cores", lambda: 64)
+    assert resolve_device("auto") == "cpu"
+    with pytest.raises(UserError, match="sees no CUDA device"):
+        resolve_device("cuda")
+    assert resolve_workers(0, 16, "cpu") == 4
+    assert resolve_workers(0, 2, "cpu") == 2
+    assert resolve_workers(7, 16, "cpu") == 7
+    assert resolve_workers(0, 16, "cuda") == 1
