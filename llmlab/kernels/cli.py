@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
     check.add_argument("--seed", type=int, default=0, help="of the random numbers")
     check.add_argument("--profile", action="store_true", help="count the memory traffic of each line as well")
     check.add_argument(
-        "--picture", type=Path, metavar="FILE.png", help="draw a warp's accesses (implies --profile)"
+        "--picture", type=Path, metavar="FILE.png", help="draw the worst access of a warp to global memory (implies --profile)"
     )
     arguments = check.parse_intermixed_args(argv[1:])
     if not arguments.file.is_file():
@@ -126,8 +126,12 @@ def _check(module: RawModule, arguments: argparse.Namespace) -> int:
 def _draw(profile: Any, file: Path) -> None:
     from llmlab.kernels.picture import warp_accesses
 
-    warp_accesses(profile).figure.savefig(file, dpi=150, bbox_inches="tight")
-    print(f"picture: {file}")
+    lines = [line for line in profile.lines if line.space == "global"]
+    worst = max(lines, key=lambda line: line.sectors - line.ideal_sectors, default=None)
+    if worst is None:
+        raise UserError("the kernel touches no global memory: there is nothing to draw")
+    warp_accesses(worst.worst).figure.savefig(file, dpi=150)
+    print(f"\n{file}: {worst.access} of {worst.array} in {worst.file}:{worst.line}")
 
 
 def _arguments(kernel: str, parameters: tuple, words: list[str], seed: int) -> tuple:

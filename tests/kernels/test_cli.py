@@ -57,6 +57,14 @@ def test_an_array_from_a_file(run, tmp_path):
     assert said.startswith("llmlab: error: add: argument x is an array of float64; the kernel reads float32")
 
 
+def test_profile_and_picture(run, tmp_path):
+    code, said = run("my.cu add --grid 8 y=1000 x=1000 n=1000 --picture add.png")
+    assert code == 0
+    assert "my.cu:4" in said
+    assert "add.png: read of x in my.cu:4" in said
+    assert (tmp_path / "add.png").stat().st_size > 1000
+
+
 def test_without_a_kernel_the_file_is_listed(run):
     code, said = run("my.cu")
     assert code == 0
