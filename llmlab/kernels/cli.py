@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
     check.add_argument("--seed", type=int, default=0, help="of the random numbers")
     check.add_argument("--profile", action="store_true", help="count the memory traffic of each line as well")
     check.add_argument(
-        "--picture", type=Path, metavar="FILE.png", help="draw the worst access of a warp to global memory (implies --profile)"
+        "--picture", type=Path, metavar="FILE.png", help="draw the worst access to memory"
     )
     arguments = check.parse_intermixed_args(argv[1:])
     if not arguments.file.is_file():

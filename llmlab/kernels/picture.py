@@ -19,9 +19,9 @@ def warp_accesses(request: Any, ax: Any = None) -> Any:
     """Draw one request of a warp, as a profile's lines hold it in ``first`` and ``worst``.
 
     Each row is 128 bytes of the array. What a lane asks for is blue and bears the lane's number. In global
-    memory the rest of each 32-byte sector is grey and hatched: it moves as well, for nothing; sectors that stay
-    where they are are white. In shared memory a column is a bank: lanes of one column, in different rows, wait
-    for each other.
+    memory the rest of each 32-byte sector is grey and hatched: it moves as well, for nothing; sectors that
+    stay are white. In shared memory a column is a bank: lanes of one column but of different rows wait for
+    each other.
 
     Args:
         request: an ``emulator`` profile's ``Request``.

@@ -48,3 +48,19 @@ def backend(request) -> Backend:
 @pytest.fixture(params=FLOATS)
 def dtype(request) -> np.dtype:
     return np.dtype(FLOATS[request.param])
+
+
+@pytest.fixture
+def traffic():
+    """Profiles an op's kernels: for each array, how often its bytes were read and written, in units of its size."""
+
+    def traffic(function, *args, **kwargs):
+        with kernels.emulated("profile") as profiles:
+            function(*args, **kwargs)
+        return {
+            array.name: (array.read / array.size, array.written / array.size)
+            for profile in profiles
+            for array in profile.arrays.values()
+        }
+
+    return traffic

@@ -11,6 +11,32 @@ pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings and nvidi
 
 # The instantiations that the launchers ask for; {T} is any dtype, {?} false or true, {1|2} either.
 INSTANCES = {
+    "adamw": ["sum_squares<{1|4}>", "adamw_update<{T}, {1|4}>"],
+    "column_sum": ["column_sums<{T}, {1|4}>"],
+    "cross_entropy": [
+        "cross_entropy_forward<{T}, {int|long long}, {?}>", "cross_entropy_backward<{T}, int, {?}>",
+        "cross_entropy_forward_backward<{T}, int, {?}>", "resident_forward_backward<{T}, int>",
+        "count_valid<{int|long long}>",
+    ],
+    "dropout": ["dropout<{T}, {?}>"],
+    "embedding": [
+        "embedding_forward<{T}, {int|long long}, 4>", "make_keys<{int|long long}>", "sum_runs<{T}, {1|4}>",
+        "sum_spanning_runs<{1|8}>", "sum_positions<{T}, 4>",
+    ],
+    "layernorm": [
+        "layernorm_forward<{T}, 4, {1|4}, {1|2}>", "layernorm_forward<__nv_bfloat16, 8, {3|4}, {1|4}>",
+        "layernorm_recompute<{T}, 4, 4, 1>", "layernorm_backward<{T}, 4, {1|4}, {1|2}, 3>",
+        "layernorm_backward<__nv_bfloat16, 8, {3|4}, {1|4}, 3>",
+        "wide_layernorm_forward<{T}, {1|4}>", "wide_layernorm_recompute<{T}, 4>", "wide_layernorm_shift<{T}, 4>",
+        "wide_layernorm_column_sums<{T}, 4>", "wide_layernorm_backward<{T}, 4, {?}>",
+    ],
+    "linear": ["add_bias<{T}, {1|4}>"],
+    "residual_layernorm": [
+        "residual_layernorm_forward<{T}, 4, {1|4}, {1|2}>", "residual_layernorm_forward<__nv_bfloat16, 8, {3|4}, 1>",
+        "residual_layernorm_backward<{T}, 4, {1|4}, 1, 2, {?}, {?}>",
+        "residual_layernorm_backward<__nv_bfloat16, 8, 3, {1|2}, 2, {?}, true>",
+        "wide_residual_layernorm_forward<{T}, {1|4}>",
+    ],
     "gelu": ["gelu_forward<{T}, {?}, {?}>", "gelu_backward<{T}, {?}, {?}>"],
     "residual": ["residual_forward<{T}, {?}>"],
     "softmax": [

@@ -39,3 +39,8 @@ def test_backward_passes_the_gradient_to_both(backend, dtype):
 def test_empty(backend, dtype):
     nothing = backend.array(np.empty((0, 4), dtype))
     assert backend(residual.forward, nothing, nothing).shape == (0, 4)
+
+
+def test_each_element_is_read_once_and_written_once(traffic):
+    x, branch = inputs(10_000, np.float32)
+    assert traffic(residual.forward, x, branch) == {"x": (1, 0), "branch": (1, 0), "y": (0, 1)}
