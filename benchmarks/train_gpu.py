@@ -25,7 +25,6 @@ from torch_gpt2 import GPT2, make_step
 
 from llmlab.engine import Engine
 from llmlab.models import gpt2
-from llmlab.ops import attention
 from llmlab.optim.adamw import AdamW
 from llmlab.parameters import Parameters
 
@@ -134,7 +133,7 @@ def measure(system: str, model: str, B: int, args: argparse.Namespace) -> dict:
         before = pool.used_bytes()
         engine, step = llmlab_step(model, B, args.precision, args.policy)
         times = cupy_events(step, args.warmup + args.steps)[args.warmup:]
-        row |= {"policy": args.policy, "attention": attention_name(), "memory": engine.memory,
+        row |= {"policy": args.policy, "memory": engine.memory,
                 "host_ms": statistics.median(host_milliseconds(step) for _ in range(5)),
                 "peak_gib": (pool.total_bytes() - before) / GIB}
         if args.apart:
@@ -154,9 +153,6 @@ def measure(system: str, model: str, B: int, args: argparse.Namespace) -> dict:
     ms = statistics.median(times)
     return row | {"ms": ms, "ms_min": min(times), "ms_max": max(times), "tokens_per_s": B * T / ms * 1e3}
 
-
-def attention_name() -> str:
-    return getattr(attention, "implementation", lambda: "own")()
 
 
 def main() -> None:
