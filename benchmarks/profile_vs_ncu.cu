@@ -65,3 +65,24 @@ __global__ void shared_strided(T* y, const T* x, int stride) {
   __syncthreads();
   y[threadIdx.x] = tile[threadIdx.x * stride % 1024];
 }
+
+// One warp reads, and one writes, shared memory at places of its choice; a lane with index -1 does not take part.
+template <class T>
+__global__ void shared_gather(T* y, const T* x, const int* index) {
+  __shared__ T tile[1024];
+  for (int i = threadIdx.x; i < 1024; i += 32) tile[i] = x[i];
+  __syncthreads();
+  int i = index[threadIdx.x];
+  if (i >= 0) y[threadIdx.x] = tile[i];
+}
+
+template <class T>
+__global__ void shared_scatter(T* y, const T* x, const int* index) {
+  __shared__ T tile[1024];
+  for (int i = threadIdx.x; i < 1024; i += 32) tile[i] = x[i];
+  __syncthreads();
+  int i = index[threadIdx.x];
+  if (i >= 0) tile[i] = x[threadIdx.x];
+  __syncthreads();
+  for (int i = threadIdx.x; i < 1024; i += 32) y[i] = tile[i];
+}

@@ -30,10 +30,7 @@ METRICS = {
     "shared_write_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
     "shared_read_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
     "shared_write_conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
-    "shared_read_instructions": "smsp__inst_executed_op_shared_ld.sum",
-    "shared_write_instructions": "smsp__inst_executed_op_shared_st.sum",
-    "shared_read_conflicts_by_address": "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
-    "shared_write_conflicts_by_address": "smsp__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+    "shared_atomic_wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_atom.sum",
 }
 
 
@@ -48,6 +45,27 @@ class Launch:
     args: tuple
 
 
+def patterns() -> list[tuple[str, np.ndarray]]:
+    """Where each lane of a warp reaches in shared memory; -1: it does not."""
+    rng = np.random.default_rng(0)
+    lane = np.arange(32)
+    alternate = np.where(lane % 2, -1, lane)
+    few = rng.integers(0, 1024, 32)
+    few[4:] = -1
+    found = [(f"random {i}", rng.permutation(1024)[:32]) for i in range(4)]
+    found += [(f"repeats {i}", rng.integers(0, 24, 32)) for i in range(3)]
+    found += [("every other lane", alternate), ("four lanes", few), ("pairs", lane // 2), ("quads", lane // 4),
+              ("reversed", 31 - lane), ("halves apart", lane % 16 + 32 * (lane // 16)),
+              ("halves alike", lane % 16), ("quarters alike", lane % 8), ("rows", 32 * (lane % 8) + lane // 8)]  # fmt: skip
+    return [(name, index.astype(np.int32)) for name, index in found]
+
+
+def distinct(index: np.ndarray) -> bool:
+    """Whether no two lanes reach the same place."""
+    places = index[index >= 0]
+    return np.unique(places).size == places.size
+
+
 def launches() -> list[Launch]:
     """Every launch that is compared; arrays are NumPy's."""
     n, side = 1 << 15, 256
@@ -56,10 +74,21 @@ def launches() -> list[Launch]:
     blocks = (n // 256,)
     tiles, tile = (side // 32, side // 32), (32, 8)
     square = floats(side * side)
+    vectors = (("float", 1), ("float2", 2), ("float4", 4))
     shared = [
         Launch(f"shared_strided<{name}>, stride {stride}", f"shared_strided<{name}>", (1,), (128,),
                (np.zeros(128 * lanes, np.float32), floats(1024 * lanes), np.int32(stride)))
-        for name, lanes in (("float", 1), ("float2", 2), ("float4", 4)) for stride in (0, 1, 2, 3, 4, 8, 32)
+        for name, lanes in vectors for stride in (0, 1, 2, 3, 4, 8, 32)
+    ]  # fmt: skip
+    gathers = [
+        Launch(f"shared_gather<{name}>, {pattern}", f"shared_gather<{name}>", (1,), (32,),
+               (np.zeros(32 * lanes, np.float32), floats(1024 * lanes), index))
+        for name, lanes in vectors for pattern, index in patterns()
+    ]  # fmt: skip
+    scatters = [
+        Launch(f"shared_scatter<{name}>, {pattern}", f"shared_scatter<{name}>", (1,), (32,),
+               (np.zeros(1024 * lanes, np.float32), floats(1024 * lanes), index))
+        for name, lanes in vectors for pattern, index in patterns() if distinct(index)
     ]  # fmt: skip
     return [
         Launch("copy", "copy", blocks, (256,), (floats(n), floats(n), np.int32(n))),
@@ -74,6 +103,8 @@ def launches() -> list[Launch]:
         Launch("histogram", "histogram", (16,), (256,), (np.zeros(256, np.uint32), pixels, np.int32(n))),
         Launch("row_sums", "row_sums", (64,), (256,), (np.zeros(64, np.float32), floats(64 * 1000), np.int32(1000))),
         *shared,
+        *gathers,
+        *scatters,
     ]  # fmt: skip
 
 
@@ -96,10 +127,13 @@ def measure() -> list[dict]:
     """Nsight Compute's counters for every launch, in order."""
     command = [
         "ncu", "--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base",
-        "--kernel-name-base", "function", "--kernel-name", "regex:^(copy|transpose|histogram|row_sums|shared_strided)",
+        "--kernel-name-base", "function", "--kernel-name", "regex:^(copy|transpose|histogram|row_sums|shared_)",
         "--metrics", ",".join(METRICS.values()), sys.executable, __file__, "launch",
     ]  # fmt: skip
-    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    result = subprocess.run(command, capture_output=True, text=True)
+    output = result.stdout
+    if result.returncode or '"ID"' not in output:
+        raise SystemExit(f"ncu failed:\n{output}{result.stderr}")
     table = output[output.index('"ID"') :]
     rows = [row for row in csv.DictReader(io.StringIO(table)) if row["ID"]]
     counted = [

@@ -156,6 +156,12 @@ class Report:
             written += f" (that is {name}[{axes}])"
         return name, index, argument.array.size, written
 
+    def _element_bytes(self, fault: Fault) -> int:
+        if fault.space == Space.SHARED:
+            return fault.element
+        stretch = self.memory.stretches[fault.region]
+        return self._named(stretch, fault.offset, fault.access != Access.READ).array.itemsize
+
     def _named(self, stretch: Stretch, offset: int, written: bool) -> ArrayArgument:
         return stretch.argument_at(min(max(offset, 0), max(0, stretch.bytes - 1)), written)
 
@@ -165,7 +171,7 @@ class Report:
         name, index, size, element = self._array(fault)
         verb = _VERBS[Access(fault.access)]
         what = f"out-of-bounds {verb} of {element}: {name} has {size} elements"
-        if fault.bytes > fault.element > 0:
+        if fault.bytes > self._element_bytes(fault):
             what += f", and the access takes {fault.bytes} bytes"
         if fault.space == Space.SHARED and size == 0:
             hint = f"Give the launch shared_mem=: the kernel declares {name} as extern __shared__."

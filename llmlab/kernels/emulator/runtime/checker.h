@@ -25,7 +25,7 @@ constexpr int MAX_REGIONS = 256;
 static Shadow shadows[MAX_REGIONS];
 static int shadow_count;
 static int last_region;      // most accesses go where the last one went
-static Cell *shared_cells[2];   // one a byte: of static and of dynamic shared memory
+static Cell *shared_cells[2];   // of static and of dynamic shared memory, by the byte where they begin
 
 #if defined(EMULATED_PROFILED)
 static void record_access(Space space, int region, char *address, size_t bytes, Access access, void *pc);
@@ -182,6 +182,12 @@ static SharedRecord *shared_variable_at(const char *p) {
   return nearest ? nearest : &dynamic_record;
 }
 
+// Bytes that are watched as one: an element, but at most four bytes, for threads share float4s.
+static size_t shared_granule(size_t element) {
+  const size_t power = element & -element;
+  return power < 4 ? power : 4;
+}
+
 static void check_shared(char *p, size_t bytes, Access access, void *pc) {
   SharedRecord *variable = shared_variable_at(p);
   Target target{Space::shared, -1, variable, p - variable->begin};
@@ -192,9 +198,10 @@ static void check_shared(char *p, size_t bytes, Access access, void *pc) {
   }
   variable->warps |= 1u << context.self->warp;
   const bool dynamic = variable == &dynamic_record;
-  Cell *cells = shared_cells[dynamic] + (p - (dynamic ? dynamic_shared_memory : static_shared_memory));
-  for (size_t i = 0; i < bytes; i++, target.offset++) {
-    Cell &cell = cells[i];
+  Cell *cells = shared_cells[dynamic] + (variable->begin - (dynamic ? dynamic_shared_memory : static_shared_memory));
+  const int64_t granule = shared_granule(variable->element), end = target.offset + int64_t(bytes);
+  for (target.offset = target.offset / granule * granule; target.offset < end; target.offset += granule) {
+    Cell &cell = cells[target.offset];
     if (cell.write.block != context.block_serial) cell.write = Mark();   // another block's memory
     if (cell.read.block != context.block_serial) cell.read = Mark();
     check_cell(cell, target, bytes, access, pc, true);
@@ -237,7 +244,7 @@ static void check_global(int region, char *p, size_t bytes, Access access, void 
     const Target target{Space::global, region, nullptr, int64_t(i * shadow.granule)};
     check_cell(shadow.cells[i], target, bytes, access, pc, shadow.uninitialised);
   }
-  if (access != Access::read) unfenced[context.self->linear] = barriers_before + 1;
+  if (access == Access::write) unfenced[context.self->linear] = barriers_before + 1;
 }
 
 // ---- every access comes here
