@@ -22,6 +22,7 @@ COMMANDS = {
     "train": Command("llmlab.cli.train", "train a GPT on text, or go on with a run"),
     "sample": Command("llmlab.cli.sample", "let a trained run continue a text"),
     "data": Command("llmlab.cli.data", "list the corpora, or write one as token shards"),
+    "memory": Command("llmlab.cli.memory", "tell what a training step will hold, before anything is run"),
     "doctor": Command("llmlab.cli.doctor", "tell what this machine has, and what more would give"),
     "lab": Command("llmlab.book.cli", "open the book in JupyterLab", ("lab",)),
     "book": Command("llmlab.book.cli", "build, run and test the book"),

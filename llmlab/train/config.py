@@ -33,6 +33,9 @@ class Model:
     H: int = setting(4, "attention heads, a divisor of C", limits={">=": 1})
     C: int = setting(128, "channels: the width of the residual stream", limits={">=": 1})
     T: int = setting(128, "sequence length, in tokens", limits={">=": 1})
+    init_std: float = setting(
+        0.0, "standard deviation of the initial weights; 0: 1/sqrt(C), GPT-2 has 0.02", limits={">=": 0}
+    )
     dropout: float = setting(0.0, "probability that an element is dropped", limits={">=": 0, "<": 1})
 
 

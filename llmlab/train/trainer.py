@@ -43,7 +43,7 @@ class Trainer:
         )
         graph = gpt2.build(self.model, training.B, training.seed)
         self.params = Parameters(graph.parameters, dtype=training.precision, device=training.device)
-        gpt2.initialise(self.params, self.model, training.seed)
+        gpt2.initialise(self.params, self.model, training.seed, std=model.init_std or model.C**-0.5)
         self.engine = Engine(graph, self.params, policy=training.recompute, workers=training.workers)
         self.optimizer = AdamW(
             self.params,
