@@ -1,10 +1,33 @@
-"""Sums along rows and columns, by the matrix-product routines: three to five times faster than `sum`."""
+"""Rows in runs, and sums along rows and columns by the matrix-product routines, much faster than `sum`."""
 
 from __future__ import annotations
 
-from llmlab.arrays import Array, namespace
+import math
+from collections.abc import Callable
 
-__all__ = ["column_sum", "row_dot", "row_sum"]
+from llmlab.arrays import Array, is_cupy, namespace, scratch_frame
+
+__all__ = ["by_rows", "column_sum", "row_dot", "row_sum"]
+
+_BLOCK = 1 << 18  # elements of a run: few enough for the cache, many enough to forget the calls
+
+
+def by_rows(function: Callable[..., None], *arrays: Array) -> None:
+    """Call `function` with one run of rows of the arrays after another, so that its temporaries stay small.
+
+    The arrays have N rows each; the first has the most columns. On a GPU there is one run.
+
+    >>> import numpy as np
+    >>> by_rows(lambda x, y: np.add(x, 1, out=y), np.zeros((2, 1)), out := np.empty((2, 1)))
+    >>> out.tolist()
+    [[1.0], [1.0]]
+    """
+    N = len(arrays[0])
+    step = N if is_cupy(arrays[0]) else _BLOCK // max(1, math.prod(arrays[0].shape[1:]))
+    step = max(1, step)
+    for start in range(0, N, step):
+        with scratch_frame():
+            function(*(a[start:start + step] for a in arrays))
 
 
 def row_sum(x: Array) -> Array:

@@ -23,7 +23,7 @@ from llmlab.ops._check import checked
 from llmlab.ops._precision import mixed_precision, result
 from llmlab.ops._rows import row_dot, row_sum
 
-_QUERIES = 256  # rows of the score matrix that are alive at once, per head
+_QUERIES = 128  # in a run: scores that stay in the cache, products large enough to be fast
 
 
 def _check_heads(qkv: Array, heads: int, **_) -> None:
@@ -44,13 +44,22 @@ def _query_tiles(T: int) -> Iterator[slice]:
         yield slice(start, min(start + _QUERIES, T))
 
 
-def _scores(q: Array, k: Array, start: int) -> Array:
-    """s = q kᵀ/√D for queries from `start` on, -∞ where the key lies after the query."""
-    xp = namespace(q)
-    H, n, D = q.shape
-    scaled = xp.multiply(q, 1 / math.sqrt(D), out=scratch(q.shape, q.dtype, q))
-    s = xp.matmul(scaled, k.swapaxes(1, 2), out=scratch((H, n, k.shape[1]), q.dtype, q))
-    s[:, :, start:] += xp.triu(xp.full((n, n), -math.inf, q.dtype), 1)
+def _after(like: Array) -> Array:
+    """The mask of the square on the diagonal: -∞ where the key (column) comes after the query (row)."""
+    xp = namespace(like)
+    return xp.triu(xp.full((_QUERIES, _QUERIES), -math.inf, like.dtype), 1)
+
+
+def _scaled(q: Array) -> Array:
+    """q/√D."""
+    return namespace(q).multiply(q, 1 / math.sqrt(q.shape[-1]), out=scratch(q.shape, q.dtype, q))
+
+
+def _scores(scaled: Array, k: Array, after: Array) -> Array:
+    """s = q kᵀ/√D of the last n of m places with them all, -∞ where the key comes after the query."""
+    (H, n, _), m = scaled.shape, k.shape[1]
+    s = namespace(k).matmul(scaled, k.swapaxes(1, 2), out=scratch((H, n, m), k.dtype, k))
+    s[:, :, m - n:] += after[:n, :n]
     return s
 
 
@@ -75,10 +84,11 @@ def forward(
     y = result(y, (B, T, C), qkv)
     lse = result(lse, (B, heads, T), qkv)
     q, k, v, out = (_heads(x, heads) for x in (*_thirds(qkv), y))
+    after = _after(qkv)
     for b in range(B):
         for i in _query_tiles(T):
             with scratch_frame():
-                _attend(q[b, :, i], k[b, :, :i.stop], v[b, :, :i.stop], i.start, out[b, :, i], lse[b, :, i])
+                _attend(q[b, :, i], k[b, :, :i.stop], v[b, :, :i.stop], after, out[b, :, i], lse[b, :, i])
     return y, lse
 
 
@@ -88,10 +98,10 @@ def _thirds(qkv: Array) -> tuple[Array, Array, Array]:
     return qkv[..., :C], qkv[..., C:2 * C], qkv[..., 2 * C:]
 
 
-def _attend(q: Array, k: Array, v: Array, start: int, y: Array, lse: Array) -> None:
-    """Queries (H, n, D) from place `start` on attend to all keys (H, m, D) up to the last of them."""
+def _attend(q: Array, k: Array, v: Array, after: Array, y: Array, lse: Array) -> None:
+    """A run of queries (H, n, D) attends to the keys (H, m, D) up to the last of them."""
     xp = namespace(q)
-    s = _scores(q, k, start)
+    s = _scores(_scaled(q), k, after)
     # p = exp(s - m), l = Σ_j p
     m = s.max(-1, keepdims=True)
     s -= m
@@ -123,25 +133,26 @@ def backward(
     dqkv = result(dqkv, qkv.shape, qkv)
     q, k, v, dq, dk, dv, o, do = (
         _heads(x, heads) for x in (*_thirds(qkv), *_thirds(dqkv), y, dy))
+    after = _after(qkv)
     for b in range(len(qkv)):
         for i in _query_tiles(qkv.shape[1]):
             j = slice(0, i.stop)
             with scratch_frame():
                 _attend_backward(
-                    do[b, :, i], q[b, :, i], k[b, :, j], v[b, :, j], i.start, o[b, :, i], lse[b, :, i],
+                    do[b, :, i], q[b, :, i], k[b, :, j], v[b, :, j], after, o[b, :, i], lse[b, :, i],
                     dq[b, :, i], dk[b, :, j], dv[b, :, j], first=i.stop == qkv.shape[1])
     return dqkv
 
 
 def _attend_backward(
-    dy: Array, q: Array, k: Array, v: Array, start: int, y: Array, lse: Array,
+    dy: Array, q: Array, k: Array, v: Array, after: Array, y: Array, lse: Array,
     dq: Array, dk: Array, dv: Array, first: bool,
 ) -> None:
     """The gradients of `_attend`. The first run of queries writes dk and dv, the others add to them."""
     xp = namespace(q)
-    scale = 1 / math.sqrt(q.shape[-1])
+    scaled = _scaled(q)
     # p = exp(s - lse)
-    s = _scores(q, k, start)
+    s = _scores(scaled, k, after)
     s -= lse[..., None]
     p = xp.exp(s, out=s)
     # dv = pᵀ dy
@@ -152,8 +163,8 @@ def _attend_backward(
     ds *= p
     # dq = ds k / √D,  dk = dsᵀ q / √D
     xp.matmul(ds, k, out=dq)
-    dq *= scale
-    _product(ds.swapaxes(1, 2), xp.multiply(q, scale, out=scratch(q.shape, q.dtype, q)), dk, first)
+    dq *= 1 / math.sqrt(q.shape[-1])
+    _product(ds.swapaxes(1, 2), scaled, dk, first)
 
 
 def _product(a: Array, b: Array, out: Array, first: bool) -> None:

@@ -16,7 +16,7 @@ from llmlab.arrays import Array, namespace, scratch
 from llmlab.kernels import accelerated
 from llmlab.ops._check import checked, ids
 from llmlab.ops._precision import mixed_precision, result
-from llmlab.ops._rows import row_sum
+from llmlab.ops._rows import by_rows, row_sum
 
 IN_PLACE = {"dlogits": ("logits",)}
 """Results that may be written over an argument, if nobody needs it any more."""
@@ -55,12 +55,16 @@ def forward(
     (1.3863, [1.3863, 1.3863])
     """
     z = logits[..., :vocabulary]
-    at_target = _at_target(z, targets, ignore_index)
-    # lse = m + log Σ exp(z - m)
-    m, _, l = _exponentials(z, out=scratch(z.shape, z.dtype, z))
     lse = result(lse, targets.shape, logits)
-    lse[...] = m + namespace(z).log(l)
-    return _reduce(lse - at_target, targets, ignore_index, reduction, loss), lse
+
+    def rows(z: Array, lse: Array) -> None:
+        # lse = m + log Σ exp(z - m)
+        m, _, l = _exponentials(z, out=scratch(z.shape, z.dtype, z))
+        lse[...] = m + namespace(z).log(l)
+
+    by_rows(rows, z.reshape(-1, z.shape[-1]), lse.reshape(-1))
+    losses = lse - _at_target(z, targets, ignore_index)
+    return _reduce(losses, targets, ignore_index, reduction, loss), lse
 
 
 @checked(_check_targets, logits="*N V", targets="integer *N", lse="sum *N", dlogits="*N V")

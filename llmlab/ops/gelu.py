@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from llmlab.arrays import Array, namespace, scratch
 from llmlab.kernels import accelerated
 from llmlab.ops._check import checked
 from llmlab.ops._precision import gradient, mixed_precision, result
-from llmlab.ops._rows import column_sum
+from llmlab.ops._rows import by_rows, column_sum
 
 IN_PLACE = {"y": ("x",), "dx": ("dy",)}
 """Results that may be written over an argument, if nobody needs it any more."""
@@ -28,15 +30,20 @@ _A = 2 * math.sqrt(2 / math.pi)
 _B = _A * 0.044715
 
 
-def _exponential(u: Array, out: Array) -> Array:
+def _matrix(x: Array) -> Array:
+    """x (..., C) seen as (N, C)."""
+    return x.reshape(-1, x.shape[-1])
+
+
+def _exponential(u: Array) -> Array:
     """e = exp(-2z) = exp(-(a u + b u³)): by products, because a power costs a hundred times as much."""
     xp = namespace(u)
-    e = xp.multiply(u, u, out=out)
+    e = xp.multiply(u, u, out=scratch(u.shape, u.dtype, u))
     e *= -_B
     e -= _A
     e *= u
-    xp.minimum(e, 80, out=e)  # exp(88.8) is infinite in float32; s is 0 long before
-    return xp.exp(e, out=e)
+    with np.errstate(over="ignore"):  # far to the left e is infinite, and s = 0 is right
+        return xp.exp(e, out=e)
 
 
 @checked(x="*N C", bias="C", y="*N C")
@@ -52,11 +59,17 @@ def forward(x: Array, bias: Array | None = None, *, y: Array | None = None) -> A
     [-0.1588, 0.0, 0.8412]
     """
     y = result(y, x.shape, x)
-    u = x if bias is None else namespace(x).add(x, bias, out=scratch(x.shape, x.dtype, x))
-    # y = u s = u / (1 + e)
-    e = _exponential(u, out=scratch(x.shape, x.dtype, x))
-    e += 1
-    return namespace(x).divide(u, e, out=y)
+
+    def rows(x: Array, y: Array) -> None:
+        xp = namespace(x)
+        u = x if bias is None else xp.add(x, bias, out=y)
+        # y = u s = u / (1 + e)
+        e = _exponential(u)
+        e += 1
+        xp.divide(u, e, out=y)
+
+    by_rows(rows, _matrix(x), _matrix(y))
+    return y
 
 
 @checked(dy="*N C", x="*N C", bias="C", dx="*N C", dbias="sum C")
@@ -75,25 +88,30 @@ def backward(
     >>> abs(dx).round(6).tolist(), dbias
     ([0.0, 0.5, 1.0], None)
     """
-    xp = namespace(x)
     dx = result(dx, x.shape, x)
-    u = x if bias is None else xp.add(x, bias, out=scratch(x.shape, x.dtype, x))
-    # s = 1 / (1 + e),  1 - s = e / (1 + e)
-    e = _exponential(u, out=scratch(x.shape, x.dtype, x))
-    inverse = xp.add(e, 1, out=scratch(x.shape, x.dtype, x))
-    one_minus_s = xp.divide(e, inverse, out=e)
-    # slope = s (1 + u (1 - s) (a + 3 b u²))
-    slope = xp.multiply(u, u, out=scratch(x.shape, x.dtype, x))
-    slope *= 3 * _B
-    slope += _A
-    slope *= u
-    slope *= one_minus_s
-    slope += 1
-    slope /= inverse
-    # dx = dy · slope
-    xp.multiply(dy, slope, out=dx)
-    # dbias = Σ_n dx
     if bias is not None:
         dbias = gradient(dbias, bias)
-        dbias += column_sum(dx)
+
+    def rows(dy: Array, x: Array, dx: Array) -> None:
+        xp = namespace(x)
+        u = x if bias is None else xp.add(x, bias, out=scratch(x.shape, x.dtype, x))
+        # s = 1 / (1 + e),  1 - s = e / (1 + e): a difference would lose its digits where s rounds to 1
+        e = _exponential(u)
+        xp.minimum(e, 1e38, out=e)  # inf / inf is no number
+        inverse = xp.add(e, 1, out=scratch(x.shape, x.dtype, x))
+        one_minus_s = xp.divide(e, inverse, out=e)
+        # slope = s (1 + u (1 - s) (a + 3 b u²))
+        slope = xp.multiply(u, u, out=scratch(x.shape, x.dtype, x))
+        slope *= 3 * _B
+        slope += _A
+        slope *= u
+        slope *= one_minus_s
+        slope += 1
+        slope /= inverse
+        # dx = dy · slope,  dbias = Σ_n dx
+        xp.multiply(dy, slope, out=dx)
+        if bias is not None:
+            dbias[...] += column_sum(dx)
+
+    by_rows(rows, _matrix(dy), _matrix(x), _matrix(dx))
     return dx, dbias
