@@ -61,7 +61,7 @@ FAULTS = [
     Fault("missing_barrier", RaceError, "s", 64, 64, "__syncthreads"),
     Fault("missing_second_barrier", RaceError, "part", 0, 1, "__syncthreads"),
     Fault("missing_syncwarp", RaceError, "s", 0, 1, "__syncwarp"),
-    Fault("half_warps", RaceError, "s", 16, 16, "__syncwarp"),
+    Fault("half_warps", RaceError, "s", 31, 31, "__syncwarp"),
     Fault("global_race", RaceError, "y", 0, 1, "within a warp", out=False),
     Fault("block_race", RaceError, "y", 0, 0, "between blocks", grid=2, out=False),
     Fault("block_reads_neighbour", RaceError, "y", 127, 0, "between blocks", grid=2, size=2 * N),
