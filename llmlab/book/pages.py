@@ -36,6 +36,7 @@ def configuration(book: Book) -> dict[str, object]:
         "html_css_files": ["book.css"],
         "html_title": book.title,
         "html_context": {"default_mode": "auto"},  # light or dark as the reader's system is
+        "html_favicon": str(SITE / "favicon.svg"),
         "html_copy_source": False,
         "html_show_sourcelink": False,
         "html_theme": "sphinx_book_theme",

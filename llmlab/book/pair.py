@@ -21,6 +21,7 @@ METADATA = {
         "text_representation": {"extension": ".md", "format_name": "myst", "format_version": "0.13"},
     },
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+    "language_info": {"name": "python", "pygments_lexer": "ipython3"},
 }
 
 
@@ -39,6 +40,15 @@ def read_notebook(path: Path) -> nbformat.NotebookNode:
     return nbformat.read(path, as_version=4)
 
 
+def canonical(path: Path) -> str:
+    """The text of a `.md` as jupytext writes it: what saving in JupyterLab gives, so that edits make small diffs."""
+    import jupytext
+
+    notebook = read_source(path)
+    notebook.metadata = nbformat.from_dict(METADATA)
+    return jupytext.writes(notebook, fmt=FORMAT)
+
+
 def differences(chapter: Chapter) -> list[str]:
     """Where the two files differ in text or tags, cell by cell; empty if they are equal. Outputs are not compared."""
     source, notebook = read_source(chapter.source).cells, read_notebook(chapter.notebook).cells
@@ -51,6 +61,8 @@ def differences(chapter: Chapter) -> list[str]:
         found.append(
             f"{chapter.source.name} has {len(source)} cells, {chapter.notebook.name} has {len(notebook)}"
         )
+    if not found and chapter.source.read_text(encoding="utf-8") != canonical(chapter.source):
+        found.append(f"{chapter.source.name} is not in jupytext's form; `llmlab book run` brings it there")
     return found
 
 

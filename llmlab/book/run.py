@@ -13,17 +13,23 @@ from llmlab.errors import UserError
 
 
 def run(chapter: Chapter) -> bool:
-    """Execute the chapter from its source; write its notebook; return whether that changed the file.
+    """Execute the chapter from its source; write its notebook; return whether that changed a file.
 
-    Raises `UserError` with the cell and its traceback if a cell raises: then the notebook stays as it was.
+    The source is brought into the form that jupytext writes. Raises `UserError` with the cell and its traceback if
+    a cell raises: then both files stay as they were.
     """
-    text = execute(chapter)
-    before = chapter.notebook.read_text(encoding="utf-8") if chapter.notebook.exists() else None
-    if text == before:
+    notebook = execute(chapter)
+    wrote_source = _write(chapter.source, pair.canonical(chapter.source))
+    return _write(chapter.notebook, notebook) or wrote_source
+
+
+def _write(path: Path, text: str) -> bool:
+    """Replace the file at once, or leave it if it has this text; return whether it changed."""
+    if path.exists() and path.read_text(encoding="utf-8") == text:
         return False
-    temporary = chapter.notebook.with_suffix(".ipynb.tmp")
+    temporary = path.with_name(path.name + ".tmp")
     temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, chapter.notebook)
+    os.replace(temporary, path)
     return True
 
 
@@ -69,7 +75,7 @@ def stable_text(notebook: nbformat.NotebookNode) -> str:
     """The notebook as text with all chance taken out: metadata in one form, widget models numbered as they appear."""
     widget_state.renumber(notebook)
     widgets = {key: notebook.metadata[key] for key in ("widgets",) if key in notebook.metadata}
-    notebook.metadata = nbformat.from_dict({**pair.METADATA, "language_info": {"name": "python"}, **widgets})
+    notebook.metadata = nbformat.from_dict({**pair.METADATA, **widgets})
     return json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 

@@ -18,7 +18,7 @@ function draw(model, charts, numbers) {
   const [offset, scale, gradient] = ["offset", "scale", "gradient"].map((name) => model.get(name));
   const x = model.get("row").map((v) => offset + scale * v);
   const result = layernorm(x, gradient, model.get("eps"));
-  const width = Math.min(16, 180 / x.length);
+  const width = Math.min(22, 200 / x.length);
 
   const [row, normalised, terms, dx] = charts;
   axis(row, `the row x: mean ${signed(result.mean, 2)}, deviation ${signed(1 / result.rstd, 2)}`);
@@ -54,12 +54,12 @@ function render({ model, el }) {
   const controls = element(root, "div");
   const grid = element(root, "div", { class: "llmlab-charts" });
   const charts = [
-    chart(grid, "<span><b>x</b> = offset + scale · row, its mean and one deviation to each side</span>", 8),
+    chart(grid, "<span><b>x</b> = offset + scale · row, its mean ± one deviation</span>", 6),
     chart(grid, "<span><b>x̂</b> = (x − mean) · rstd</span>", 2),
     chart(
       grid,
-      "<span><b>g</b> ○, and what backward takes out of it: <b class='vermilion'>▯ mean(g)</b> " +
-        "and <b class='green'>▮ x̂ · mean(g · x̂)</b></span>",
+      "<span><b>g</b> ○, and what backward takes out of it: " +
+        "<b class='vermilion'>▯ mean(g)</b> and <b class='green'>▮ x̂ · mean(g · x̂)</b></span>",
       2,
     ),
     chart(grid, "<span><b>dx</b> = rstd · (g − mean(g) − x̂ · mean(g · x̂))</span>", 2),
@@ -67,8 +67,8 @@ function render({ model, el }) {
   const numbers = element(root, "p", { class: "llmlab-numbers" });
   const redraw = () => draw(model, charts, numbers);
   const stop = [
-    slider(controls, model, "offset", { label: "offset", min: -3, max: 3, step: 0.05 }, redraw),
-    slider(controls, model, "scale", { label: "scale", min: 0.4, max: 2.5, step: 0.05 }, redraw),
+    slider(controls, model, "offset", { label: "offset", min: -2, max: 2, step: 0.05 }, redraw),
+    slider(controls, model, "scale", { label: "scale", min: 0.4, max: 2, step: 0.05 }, redraw),
   ];
   return () => stop.forEach((end) => end());
 }

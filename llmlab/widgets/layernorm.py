@@ -7,7 +7,7 @@ import traitlets
 from llmlab.widgets.base import Widget, module
 
 ROW = (0.9, -1.4, 0.3, 1.8, -0.6, -0.2, 0.7, -1.5)
-GRADIENT = (0.8, 0.3, -0.5, 1.1, 0.2, 0.6, -0.3, -0.6)
+GRADIENT = (1.2, -0.1, 0.3, 1.6, 0.4, 0.9, 0.6, -0.5)
 
 
 class LayerNormWidget(Widget):
@@ -16,10 +16,10 @@ class LayerNormWidget(Widget):
     x = offset + scale * row,  x̂ = (x - mean) * rstd,  dx = rstd * (g - mean(g) - x̂ * mean(g * x̂))
 
     row, gradient   (C,) numbers, 2 <= C <= 32; gradient is g = dy * weight, what reaches x̂ from above
-    offset, scale   where the sliders stand: -3 to 3, and 0.4 to 2.5
+    offset, scale   where the sliders stand: -2 to 2, and 0.4 to 2
     eps             added to the variance
 
-    Raises `ValueError` for other sizes or values. The same formulas as `llmlab.ops.layernorm`, which a test compares.
+    Raises `ValueError` for other sizes or values. The formulas are those of `llmlab.ops.layernorm`.
 
     >>> LayerNormWidget(offset=2.0)
     LayerNormWidget()
@@ -45,10 +45,10 @@ class LayerNormWidget(Widget):
             raise ValueError(f"row has {len(row)} numbers, needs 2 to 32 to be drawn")
         if len(gradient) != len(row):
             raise ValueError(f"gradient has {len(gradient)} numbers, needs {len(row)}, one for each of row")
-        if not -3 <= offset <= 3:
-            raise ValueError(f"offset is {offset}, needs to be from -3 to 3")
-        if not 0.4 <= scale <= 2.5:
-            raise ValueError(f"scale is {scale}, needs to be from 0.4 to 2.5")
+        if not -2 <= offset <= 2:
+            raise ValueError(f"offset is {offset}, needs to be from -2 to 2")
+        if not 0.4 <= scale <= 2:
+            raise ValueError(f"scale is {scale}, needs to be from 0.4 to 2")
         if not eps > 0:
             raise ValueError(f"eps is {eps}, needs to be above 0")
         super().__init__(row=row, gradient=gradient, offset=offset, scale=scale, eps=eps)

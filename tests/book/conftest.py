@@ -1,6 +1,7 @@
 """A book of one small chapter, with a formula, a figure, a table, an exercise and the widget, executed once."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,11 @@ for module in ("nbclient", "jupytext", "nbval", "anywidget", "sphinx", "myst_nb"
     pytest.importorskip(module, reason="the book's tools are not installed: pip install 'llmlab[book]'")
 
 from llmlab.book import run, toc  # noqa: E402  (after the check that their tools are there)
+
+CHROMIUM_FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
 
 BOOK = """
 title = "A small book"
@@ -111,3 +117,43 @@ def jupyter_folders(tmp_path_factory):
     yield
     for name, value in before.items():
         os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+@pytest.fixture
+def browser_page(tmp_path):
+    """`browser_page(address, scheme="light")` opens a page in Chromium that logs what goes wrong.
+
+    `page.foreign` lists requests that leave `address`; `page.problems` those, and every error on the console.
+    """
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install 'llmlab[test]'")
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+    with api.sync_playwright() as playwright:
+        contexts = []
+
+        def open_page(address: str, scheme: str = "light"):
+            context = playwright.chromium.launch_persistent_context(
+                str(tmp_path / f"profile-{len(contexts)}"),
+                executable_path=chromium,
+                args=CHROMIUM_FLAGS,
+                color_scheme=scheme,
+                viewport={"width": 1280, "height": 1000},
+            )
+            contexts.append(context)
+            page = context.pages[0]
+            page.foreign, page.problems = [], []
+            local = (address, "data:", "blob:", address.replace("http:", "ws:"))
+
+            def on_request(request):
+                if not request.url.startswith(local):
+                    page.foreign.append(request.url)
+                    page.problems.append(f"request to {request.url}")
+
+            page.on("request", on_request)
+            page.on("requestfailed", lambda request: page.problems.append(f"failed: {request.url}"))
+            page.on("pageerror", lambda error: page.problems.append(str(error)))
+            page.on("console", lambda m: page.problems.append(m.text) if m.type == "error" else None)
+            return page
+
+        yield open_page
+        for context in contexts:
+            context.close()
