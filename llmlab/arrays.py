@@ -10,8 +10,6 @@ import functools
 import math
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -58,7 +56,7 @@ def dtype(name: str | np.dtype) -> np.dtype:
 
 def is_cupy(x: Array) -> bool:
     """Whether `x` is a CuPy array (without importing CuPy)."""
-    return type(x).__module__.partition(".")[0] == "cupy"
+    return not isinstance(x, np.ndarray) and type(x).__module__.partition(".")[0] == "cupy"
 
 
 def namespace(x: Array) -> ModuleType:
@@ -67,7 +65,7 @@ def namespace(x: Array) -> ModuleType:
     >>> namespace(np.zeros(3)).__name__
     'numpy'
     """
-    return sys.modules["cupy"] if is_cupy(x) else np
+    return np if isinstance(x, np.ndarray) or not is_cupy(x) else sys.modules["cupy"]
 
 
 def accumulation_dtype(x: Array | np.dtype) -> np.dtype:
@@ -118,22 +116,26 @@ class _Stack(threading.local):
 _stack = _Stack()
 
 
-@contextmanager
-def scratch_frame() -> Iterator[None]:
-    """Within it, `scratch` hands out memory that is taken back at its end. Frames nest, per thread."""
-    used, wanted = _stack.used, _stack.wanted
-    _stack.frames += 1
-    try:
-        yield
-    finally:
+class scratch_frame:
+    """Within it, `scratch` hands out memory that is taken back at its end. Frames nest, per thread.
+
+    >>> with scratch_frame():
+    ...     a = scratch((2, 3), float32, like=np.zeros(1))
+    """
+
+    __slots__ = ("used",)
+
+    def __enter__(self) -> None:
+        self.used = _stack.used
+        _stack.frames += 1
+
+    def __exit__(self, *error: object) -> None:
         _stack.frames -= 1
-        _stack.used = used
+        _stack.used = self.used
         if _stack.frames == 0:
             if _stack.wanted > _stack.chunk.size:  # what overflowed this time fits next time
                 _stack.chunk = np.empty(_stack.wanted + _ALIGNMENT, np.uint8)
             _stack.wanted = 0
-        else:
-            _stack.wanted = max(_stack.wanted, wanted)
 
 
 def scratch(shape: tuple[int, ...], dtype: np.dtype, like: Array) -> Array:
