@@ -87,15 +87,22 @@ template <class T> __device__ __forceinline__ bool is_whole_pack(const T* row, i
   return i >= 0 && i + Pack<T>::size <= n && (reinterpret_cast<unsigned long long>(row + i) & 15) == 0;
 }
 
-// v[k] = row[i + k], or `outside` where the row has no such element.
+// row[i .. i + size), with `outside` where the row has no such element; as a pack, and as float32.
 template <bool ALIGNED, class T>
-__device__ __forceinline__ void load_row(float (&v)[Pack<T>::size], const T* row, index_t i, index_t n, float outside) {
+__device__ __forceinline__ Pack<T> load_row_pack(const T* row, index_t i, index_t n, float outside) {
+  Pack<T> pack;
   if (ALIGNED || is_whole_pack(row, i, n)) {
-    unpack<T>(v, load_pack_once(row + i));
+    pack = load_pack_once(row + i);
   } else {
 #pragma unroll
-    for (int k = 0; k < Pack<T>::size; k++) v[k] = i + k >= 0 && i + k < n ? to_float(row[i + k]) : outside;
+    for (int k = 0; k < Pack<T>::size; k++)
+      pack.at[k] = i + k >= 0 && i + k < n ? row[i + k] : from_float<T>(outside);
   }
+  return pack;
+}
+template <bool ALIGNED, class T>
+__device__ __forceinline__ void load_row(float (&v)[Pack<T>::size], const T* row, index_t i, index_t n, float outside) {
+  unpack<T>(v, load_row_pack<ALIGNED>(row, i, n, outside));
 }
 
 // row[i + k] = v[k] where the row has such an element.

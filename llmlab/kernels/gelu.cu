@@ -63,8 +63,9 @@ template <class T, bool PACKED> struct Columns {
 // bias as float32 in registers; zeros where there is none.
 template <class T, bool PACKED, bool BIAS>
 __device__ __forceinline__ void load_bias(float (&b)[Pack<T>::size], const Columns<T, PACKED>& columns, const T* bias) {
-#pragma unroll
-  for (int k = 0; k < Pack<T>::size; k++) b[k] = BIAS && columns.has(k) ? to_float(bias[columns.at(k)]) : 0.0f;
+  Pack<T> pack = {};
+  if (BIAS) columns.load(pack, bias);
+  unpack<T>(b, pack);
 }
 
 // Rows whose loads a thread starts before it uses the first: enough bytes under way to cover the memory's latency.
@@ -94,11 +95,11 @@ __global__ void __launch_bounds__(256) gelu_forward(T* y, const T* x, const T* b
   }
 }
 
-// dx = dy GELU'(z), and with BIAS part[blockIdx.y][c] = the sum of dx[n][c] over this block's rows n. No atomics: the
-// sums are always added in the same order, so the same input gives the same bits.
+// dx = dy GELU'(z), and with BIAS partials[blockIdx.y][c] = the sum of dx[n][c] over this block's rows n. No
+// atomics: what is left to add is added in a fixed order, by column_sum.cu, so the same input gives the same bits.
 template <class T, bool BIAS, bool PACKED>
 __global__ void __launch_bounds__(256)
-gelu_backward(T* dx, float* part, const T* dy, const T* x, const T* bias, index_t N, index_t C) {
+gelu_backward(T* dx, float* partials, const T* dy, const T* x, const T* bias, index_t N, index_t C) {
   constexpr int size = Pack<T>::size;
   const Columns<T, PACKED> columns(C);
   float b[size], db[size] = {};
@@ -138,22 +139,6 @@ gelu_backward(T* dx, float* part, const T* dy, const T* x, const T* bias, index_
   for (int k = ty; k < size; k += blockDim.y) {
     float sum = 0.0f;
     for (int row = 0; row < static_cast<int>(blockDim.y); row++) sum += sums[(row * size + k) * width + tx];
-    if (columns.has(k)) part[static_cast<index_t>(blockIdx.y) * C + columns.at(k)] = sum;
+    if (columns.has(k)) partials[static_cast<index_t>(blockIdx.y) * C + columns.at(k)] = sum;
   }
-}
-
-// dbias[c] += the sum of part[p][c] over p. A block of 32 x 32 sums 32 columns: each warp reads 128 bytes of one row at
-// a time and takes every 32nd row.
-extern "C" __global__ void __launch_bounds__(1024) gelu_add_dbias(float* dbias, const float* part, int P, index_t C) {
-  __shared__ float sums[WARP][WARP + 1];  // one column of padding: the transposed read below meets 32 different banks
-  const index_t c = static_cast<index_t>(blockIdx.x) * WARP + threadIdx.x;
-  float sum = 0.0f;
-  if (c < C)
-    for (int p = threadIdx.y; p < P; p += WARP) sum += part[p * C + c];
-  sums[threadIdx.y][threadIdx.x] = sum;
-  __syncthreads();
-  // Lane i of warp j now takes row i of column j: after the sum, every lane of warp j holds column j's total.
-  const float total = warp_sum(sums[threadIdx.x][threadIdx.y]);
-  const index_t column = static_cast<index_t>(blockIdx.x) * WARP + threadIdx.y;
-  if (threadIdx.x == 0 && column < C) dbias[column] += total;
 }

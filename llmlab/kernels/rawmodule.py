@@ -99,6 +99,7 @@ class Kernel:
         self._file = module.name
         self._text = module.code, module.options, expressions
         self._on_device: dict[int, Any] = {}
+        self._shared_allowed: dict[int, int] = {}
 
     def __call__(self, grid: tuple, block: tuple, args: tuple, shared_mem: int = 0) -> None:
         """Launch on the GPU that holds the arrays, in CuPy's current stream; emulated if they are NumPy's.
@@ -142,8 +143,10 @@ class Kernel:
             function = self._on_device.get(device.id)
             if function is None:
                 function = self._on_device[device.id] = _on_gpu(*self._text).get_function(self.name)
-            if shared_mem > SHARED_DEFAULT and shared_mem > function.max_dynamic_shared_size_bytes:
-                function.max_dynamic_shared_size_bytes = shared_mem
+            if shared_mem > self._shared_allowed.get(device.id, 0):
+                if shared_mem + function.shared_size_bytes > SHARED_DEFAULT:
+                    function.max_dynamic_shared_size_bytes = shared_mem
+                self._shared_allowed[device.id] = shared_mem
             function(grid, block, pointers, shared_mem=shared_mem)
 
 

@@ -78,7 +78,7 @@ def template(name: str, *arguments: np.dtype | bool | int) -> str:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a kernel; ``dtype`` is None for a type that has no NumPy counterpart, ``text`` as written."""
+    """A parameter of a kernel; ``dtype`` is None where NumPy has no counterpart, ``text`` is the declaration."""
 
     name: str
     dtype: np.dtype | None
@@ -136,7 +136,8 @@ def _parameter(text: str, template_types: dict[str, str]) -> Parameter:
     if not star:
         base = base.rpartition(" ")[0]
     base = template_types.get(base, base)
-    return Parameter(words[-1], _DTYPES.get(base), bool(star), "const" in before.split(), " ".join(text.split()))
+    is_const = "const" in before.split()
+    return Parameter(words[-1], _DTYPES.get(base), bool(star), is_const, " ".join(text.split()))
 
 
 def convert(kernel: str, parameters: tuple[Parameter, ...], args: tuple) -> list[Any]:

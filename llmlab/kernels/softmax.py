@@ -7,24 +7,25 @@ from llmlab.kernels import guards
 from llmlab.kernels.loader import load
 from llmlab.kernels.signature import Out, template
 
-_WARPS_PER_BLOCK = 4
-_PACKS_PER_LANE = (1, 2, 4)  # the instantiations of the warp kernels; longer rows take a block
-_KEPT_BYTES = 112 * 1024  # of a row, in shared memory: half of a multiprocessor's, so that two blocks fit
+_WARP = 32
+_ROWS_PER_BLOCK = 4  # where a warp takes a row
+_MOST_PACKS = 4  # that a thread holds in registers
+_MOST_THREADS = 512  # so that each may have 128 registers
+_LONG_THREADS = 512
+_KEPT_BYTES = 100 * 1024  # of a long row in shared memory: two blocks fit a multiprocessor's 227 KiB
 
 
 def forward(x: Array, *, y: Array | None = None) -> Array:
     y = guards.result("y", y, x.shape, x.dtype, like=x)
-    if x.size == 0:
-        return y
-    _launch("softmax_forward", y, guards.contiguous(x))
+    if x.size:
+        _launch("softmax_forward", y, guards.contiguous(x))
     return y
 
 
 def backward(dy: Array, y: Array, *, dx: Array | None = None) -> Array:
     dx = guards.result("dx", dx, y.shape, y.dtype, like=y)
-    if y.size == 0:
-        return dx
-    _launch("softmax_backward", dx, guards.contiguous(dy), guards.contiguous(y))
+    if y.size:
+        _launch("softmax_backward", dx, guards.contiguous(dy), guards.contiguous(y))
     return dx
 
 
@@ -32,16 +33,24 @@ def _launch(name: str, result: Array, *inputs: Array) -> None:
     C = result.shape[-1] if result.ndim else 1
     N = result.size // C
     aligned = guards.packs(C, result, *inputs)
-    per_pack = guards.PACK_BYTES // result.itemsize
-    packs = guards.ceil_divide(C, per_pack) + (not aligned)  # a shifted row may touch one pack more
-    for per_lane in _PACKS_PER_LANE:
-        if packs <= 32 * per_lane:
-            kernel = load("softmax").get_function(template(f"{name}_warp", result.dtype, per_lane, aligned))
-            grid = guards.ceil_divide(N, _WARPS_PER_BLOCK)
-            kernel((grid,), (32 * _WARPS_PER_BLOCK,), (Out(result), *inputs, N, C))
-            return
-    kept = min(packs, _KEPT_BYTES // (guards.PACK_BYTES * len(inputs)))
-    threads = min(512, max(128, 32 * guards.ceil_divide(packs, 32 * 4)))
-    kernel = load("softmax").get_function(template(f"{name}_block", result.dtype, aligned))
-    shared_mem = kept * guards.PACK_BYTES * len(inputs)
-    kernel((N,), (threads,), (Out(result), *inputs, C, kept), shared_mem=shared_mem)
+    packs = guards.ceil_divide(C * result.itemsize, guards.PACK_BYTES) + (not aligned)  # one more if shifted
+    packs_per_thread, threads = _team(packs)
+    if threads > _MOST_THREADS:
+        kept = min(packs, _KEPT_BYTES // (guards.PACK_BYTES * len(inputs)))
+        shared_mem = kept * guards.PACK_BYTES * len(inputs)
+        kernel = load("softmax").get_function(template(f"{name}_long", result.dtype, aligned))
+        kernel((N,), (_LONG_THREADS,), (Out(result), *inputs, C, kept), shared_mem=shared_mem)
+        return
+    block_a_row = threads > _WARP
+    rows_per_block = 1 if block_a_row else _ROWS_PER_BLOCK
+    grid, block = guards.ceil_divide(N, rows_per_block), threads * rows_per_block
+    expression = template(name, result.dtype, packs_per_thread, aligned, block_a_row)
+    load("softmax").get_function(expression)((grid,), (block,), (Out(result), *inputs, N, C))
+
+
+def _team(packs: int) -> tuple[int, int]:
+    """Packs a thread, threads a row: a warp if that is enough, else what leaves the fewest places empty."""
+    if packs <= _WARP * _MOST_PACKS:
+        return guards.ceil_divide(packs, _WARP), _WARP
+    teams = [(each, _WARP * guards.ceil_divide(packs, _WARP * each)) for each in range(_MOST_PACKS, 1, -1)]
+    return min(teams, key=lambda team: team[0] * team[1])

@@ -9,9 +9,21 @@ from llmlab.kernels import nvrtc, signature, source
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings and nvidia-cuda-nvrtc")
 
-# The instantiations that the launchers ask for; {T} is any dtype, {?} false or true, {1|2} either.
+# The instantiations that the launchers ask for; {T} is any dtype, {T16} one of 16 bits, {?} false or true, {1|2}
+# either.
 INSTANCES = {
     "adamw": ["sum_squares<{1|4}>", "adamw_update<{T}, {1|4}>"],
+    "attention": [
+        "attention_forward<{T16}, {40|64}, 2, 4, 64>", "attention_forward<{T16}, {80|96|128}, 1, 4, 64>",
+        "attention_backward_query<{T16}, {40|64}, 2, 4, 64, 32>",
+        "attention_backward_query<{T16}, {80|96|128}, 1, 4, 64, 32>",
+        "attention_backward_key_value<{T16}, {40|64}, 1, 4, 64, 16, 3>",
+        "attention_backward_key_value<{T16}, {80|96|128}, 1, 4, 64, 16, 1>",
+    ],
+    "attention_scalar": [
+        "attention_scalar_forward<{T}, {7|64|256}>", "attention_scalar_backward_query<{T}, {7|64|256}>",
+        "attention_scalar_backward_key_value<{T}, {7|64|256}>",
+    ],
     "column_sum": ["column_sums<{T}, {1|4}>"],
     "cross_entropy": [
         "cross_entropy_forward<{T}, {int|long long}, {?}>", "cross_entropy_backward<{T}, int, {?}>",
@@ -40,8 +52,8 @@ INSTANCES = {
     "gelu": ["gelu_forward<{T}, {?}, {?}>", "gelu_backward<{T}, {?}, {?}>"],
     "residual": ["residual_forward<{T}, {?}>"],
     "softmax": [
-        "softmax_forward_warp<{T}, {1|2|4}, {?}>", "softmax_backward_warp<{T}, {1|2|4}, {?}>",
-        "softmax_forward_block<{T}, {?}>", "softmax_backward_block<{T}, {?}>",
+        "softmax_forward<{T}, {1|4}, {?}, {?}>", "softmax_backward<{T}, {1|4}, {?}, {?}>",
+        "softmax_forward_long<{T}, {?}>", "softmax_backward_long<{T}, {?}>",
     ],
 }  # fmt: skip
 
@@ -57,6 +69,7 @@ def expand(pattern: str, dtypes: tuple[str, ...]) -> list[str]:
     ['f<float, false>', 'f<float, true>']
     """
     pattern = pattern.replace("{T}", "{" + "|".join(dtypes) + "}").replace("{?}", "{false|true}")
+    pattern = pattern.replace("{T16}", "{" + "|".join(dtype for dtype in dtypes if dtype != "float") + "}")
     parts = re.split(r"\{([^}]*)\}", pattern)
     choices = [part.split("|") if k % 2 else [part] for k, part in enumerate(parts)]
     return ["".join(choice) for choice in itertools.product(*choices)]

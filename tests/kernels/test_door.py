@@ -120,6 +120,31 @@ def test_impossible_launches_are_refused(side, grid, block, shared, message):
         side.kernel("scale<float>")(grid, block, (side.floats(), side.floats(), 1.0, 8), shared_mem=shared)
 
 
+@pytest.mark.parametrize("kilobytes", [1, 48, 100, 227])
+def test_dynamic_shared_memory(side, kilobytes):
+    code = """
+    extern "C" __global__ void turn(float* y, const float* x, int n) {
+      extern __shared__ float s[];
+      for (int i = threadIdx.x; i < n; i += blockDim.x) s[i] = x[i];
+      __syncthreads();
+      for (int i = threadIdx.x; i < n; i += blockDim.x) y[i] = s[n - 1 - i];
+    }
+    extern "C" __global__ void turn_beside_static(float* y, const float* x, int n) {
+      extern __shared__ float s[];
+      __shared__ float count;
+      if (threadIdx.x == 0) count = n;
+      for (int i = threadIdx.x; i < n; i += blockDim.x) s[i] = x[i];
+      __syncthreads();
+      for (int i = threadIdx.x; i < n; i += blockDim.x) y[i] = s[static_cast<int>(count) - 1 - i];
+    }"""
+    n = kilobytes * 256
+    for name in ("turn", "turn_beside_static") if kilobytes < 227 else ("turn",):
+        y = side.xp.empty(n, np.float32)
+        arguments = (kernels.Out(y), side.floats(n), n)
+        kernels.RawModule(code=code).get_function(name)((1,), (128,), arguments, shared_mem=4 * n)
+        assert y[:3].tolist() == [n - 1, n - 2, n - 3]
+
+
 def test_names_outside_the_expressions_are_refused():
     with pytest.raises(ValueError, match="scale<double> is not among the name_expressions"):
         kernels.RawModule(code=CODE, name_expressions=["scale<float>"]).get_function("scale<double>")

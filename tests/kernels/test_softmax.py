@@ -8,8 +8,8 @@ from llmlab.ops import softmax
 # Of the result: one rounding in the storage dtype, and the fast exponential's error.
 TOLERANCE = {"float32": 4e-6, "bfloat16": 2**-8, "float16": 2**-10}
 
-# A warp a row (whole packs, ragged, one column), then a block a row.
-SHAPES = [(1, 1), (3, 8), (2, 5, 77), (9, 256), (3, 511), (5, 1024), (3, 1025), (2, 2056), (2, 9001)]
+# A warp a row (whole packs, ragged, one column), a block a row, a long row.
+SHAPES = [(1, 1), (3, 8), (2, 5, 77), (9, 256), (3, 511), (5, 1024), (3, 1025), (2, 2056), (2, 17000)]
 
 
 def inputs(shape, dtype, seed=0):
@@ -40,7 +40,7 @@ def test_backward(backend, dtype, shape):
     )
 
 
-@pytest.mark.parametrize("C", [48, 1500])
+@pytest.mark.parametrize("C", [48, 1500, 16500])
 def test_rows_that_start_anywhere(backend, dtype, C):
     x, dy, y = inputs((4, C), dtype)
     at = backend.array
@@ -86,6 +86,7 @@ def test_in_place(backend, dtype, C):
 
 def test_rows_longer_than_shared_memory(backend, monkeypatch):
     monkeypatch.setattr("llmlab.kernels.softmax._KEPT_BYTES", 2048)
+    monkeypatch.setattr("llmlab.kernels.softmax._MOST_THREADS", 32)
     x, dy, y = inputs((2, 1999), np.dtype(np.float32))
     result = backend(softmax.forward, backend.array(x))
     np.testing.assert_allclose(result, softmax.forward.text(x), rtol=4e-6, atol=0)
@@ -112,7 +113,7 @@ def test_more_than_2_to_the_31_elements():
     cupy.get_default_memory_pool().free_all_blocks()
 
 
-@pytest.mark.parametrize("C", [512, 3000], ids=["a warp a row", "a block a row"])
+@pytest.mark.parametrize("C", [512, 3000, 10000], ids=["a warp a row", "a block a row", "a long row"])
 def test_each_element_is_read_once_and_written_once(C, traffic):
     x, dy, y = inputs((3, C), np.dtype(np.float32))
     assert traffic(softmax.forward, x, y=y) == {"x": (1, 0), "y": (0, 1)}
