@@ -63,12 +63,12 @@ def forward_backward(
         args = (losses, dlogits, logits, targets, *_weights(dloss, targets, reduction), null if count is None else count,
                 ignore_index, vocabulary or V, V)
         threads = _threads(logits)
-        shared, limit = 2 * V * logits.itemsize, row.shared_limit(logits)
-        if aligned and shared <= limit:
-            blocks = min(N, guards.multiprocessors(logits) * min(2048 // threads, limit // shared))
+        plan = _resident(logits, threads) if aligned else None
+        if plan is not None:
+            buffers, threads, blocks = plan
             kernel = load("cross_entropy").get_function(
-                f"resident_forward_backward<{cuda_type(logits.dtype)}, {cuda_type(targets.dtype)}>")
-            kernel((blocks,), (threads,), (*args, N), shared_mem=shared)
+                f"resident_forward_backward<{cuda_type(logits.dtype)}, {cuda_type(targets.dtype)}, {buffers}>")
+            kernel((min(N, blocks),), (threads,), (*args, N), shared_mem=buffers * V * logits.itemsize)
         else:
             kernel = _kernel("cross_entropy_forward_backward", logits, targets, aligned)
             kernel((N,), (threads,), args)
@@ -79,6 +79,14 @@ def forward_backward(
 def _kernel(name: str, logits: Array, targets: Array, aligned: bool) -> Any:
     instance = f"{name}<{cuda_type(logits.dtype)}, {cuda_type(targets.dtype)}, {'true' if aligned else 'false'}>"
     return load("cross_entropy").get_function(instance)
+
+
+def _resident(logits: Array, threads: int) -> tuple[int, int, int] | None:
+    """Buffers and threads of a block, and blocks, for rows held in shared memory; None if a row does not fit there."""
+    row_bytes, limit = logits.shape[-1] * logits.itemsize, row.shared_limit(logits)
+    if 2 * row_bytes > limit:
+        return None
+    return 2, threads, guards.multiprocessors(logits) * min(2048 // threads, limit // (2 * row_bytes))
 
 
 def _threads(logits: Array) -> int:

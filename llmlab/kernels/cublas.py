@@ -1,12 +1,15 @@
-"""Matrix products by cuBLAS: operands in any dtype of ours, sums in float32, the result added where it is wanted."""
+"""Matrix products by cuBLAS: operands in any dtype of ours, sums in float32, the result added where it is wanted.
+
+CuPy loads the library, but refuses its own calls while a CUDA graph is captured. So it is called here by ctypes, with a
+handle and a workspace of our own, on CuPy's current stream.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import functools
-from types import ModuleType
+from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from llmlab.arrays import Array, bfloat16, float16, float32, is_cupy
 
@@ -14,6 +17,7 @@ _CUDA_TYPES = {float32: 0, float16: 2, bfloat16: 14}  # cudaDataType: CUDA_R_32F
 _COMPUTE_32F = 68  # cublasComputeType: sums in float32, and no TF32 for float32 operands
 _ALGORITHM_DEFAULT = -1
 _NO_TRANSPOSE, _TRANSPOSE = 0, 1
+_WORKSPACE = 32 << 20  # bytes, as NVIDIA recommends for Hopper
 
 
 def product(
@@ -24,6 +28,12 @@ def product(
     a and b: matrices of one dtype; out: a matrix of that dtype, or float32 to receive the sums as they are. All
     C-contiguous. Adding into float32 costs no pass of its own: the product reads and writes what it would write anyway.
     NumPy arrays (kernels emulated) are multiplied by NumPy in float32.
+
+    >>> import numpy as np
+    >>> total = np.ones((1, 1), np.float32)
+    >>> product(np.array([[2.0, 3.0]], np.float16), np.array([[10.0], [1.0]], np.float16), total, add=True)
+    >>> total.tolist()
+    [[24.0]]
     """
     if is_cupy(a):
         _on_gpu(a, b, out, transpose_a, transpose_b, add)
@@ -37,30 +47,54 @@ def _on_gpu(a: Array, b: Array, out: Array, transpose_a: bool, transpose_b: bool
     # cuBLAS counts columns first: it sees each of our matrices transposed, and computes outᵀ = bᵀ aᵀ from them.
     rows, columns = out.shape
     inner = a.shape[0] if transpose_a else a.shape[1]
-    one, other = _scalars()
-    with a.device as device:
-        _library().gemmEx(
-            device.cublas_handle, _TRANSPOSE if transpose_b else _NO_TRANSPOSE, _TRANSPOSE if transpose_a else _NO_TRANSPOSE,
-            columns, rows, inner,
-            one, b.data.ptr, _CUDA_TYPES[b.dtype], b.shape[1],
-            a.data.ptr, _CUDA_TYPES[a.dtype], a.shape[1],
-            one if add else other, out.data.ptr, _CUDA_TYPES[out.dtype], columns,
+    context = _context(a.device.id)
+    with a.device:
+        context.use_current_stream()
+        context.call(
+            "cublasGemmEx", context.handle, _TRANSPOSE if transpose_b else _NO_TRANSPOSE,
+            _TRANSPOSE if transpose_a else _NO_TRANSPOSE, columns, rows, inner,
+            _ONE, ctypes.c_void_p(b.data.ptr), _CUDA_TYPES[b.dtype], b.shape[1],
+            ctypes.c_void_p(a.data.ptr), _CUDA_TYPES[a.dtype], a.shape[1],
+            _ONE if add else _ZERO, ctypes.c_void_p(out.data.ptr), _CUDA_TYPES[out.dtype], columns,
             _COMPUTE_32F, _ALGORITHM_DEFAULT)
 
 
+_ONE, _ZERO = (ctypes.byref(ctypes.c_float(value)) for value in (1.0, 0.0))  # cuBLAS reads them before it returns
+
+
+@dataclass
+class _Context:
+    """cuBLAS on one device: the library, a handle, and the workspace that its kernels may use."""
+
+    library: Any
+    handle: ctypes.c_void_p
+    workspace: Array
+    stream: int | None = None
+
+    def call(self, name: str, *args: Any) -> None:
+        status = getattr(self.library, name)(*args)
+        if status:
+            raise RuntimeError(f"{name} failed with status {status} of cublasStatus_t")
+
+    def use_current_stream(self) -> None:
+        import cupy
+
+        stream = cupy.cuda.get_current_stream().ptr
+        if stream != self.stream:
+            self.call("cublasSetStream_v2", self.handle, ctypes.c_void_p(stream))
+            # a change of stream takes the workspace away
+            self.call("cublasSetWorkspace_v2", self.handle, ctypes.c_void_p(self.workspace.data.ptr),
+                      ctypes.c_size_t(self.workspace.nbytes))
+            self.stream = stream
+
+
 @functools.cache
-def _scalar_values() -> np.ndarray:
-    return np.array([1, 0], float32)
-
-
-def _scalars() -> tuple[int, int]:
-    """Addresses of a one and a zero on the host, which cuBLAS reads before the call returns."""
-    address = _scalar_values().ctypes.data
-    return address, address + float32.itemsize
-
-
-@functools.cache
-def _library() -> ModuleType | Any:
+def _context(device: int) -> _Context:
+    import cupy
     from cupy_backends.cuda.libs import cublas
 
-    return cublas
+    major = cublas.getVersion(cupy.cuda.Device(device).cublas_handle) // 10000  # CuPy has loaded it: found by its name
+    with cupy.cuda.Device(device):
+        context = _Context(ctypes.CDLL(f"libcublas.so.{major}"), ctypes.c_void_p(), cupy.empty(_WORKSPACE, cupy.uint8))
+        context.call("cublasCreate_v2", ctypes.byref(context.handle))
+    return context

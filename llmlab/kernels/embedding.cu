@@ -2,8 +2,8 @@
 //
 // Traffic: forward reads a row of each table for each place (repeated rows come from cache) and writes x once. Backward
 //   reads dx twice, once for each table, and reads and writes each touched row of dwte and dwpe.
-// Deterministic without atomics: the places are sorted by token (and among equals by place), so that equal tokens lie side
-//   by side as a run; chunks of sorted places are summed, and runs that span chunks are put together in order.
+// Deterministic: the places are sorted by token (and among equals by place), so that equal tokens lie side by side as a run;
+//   chunks of sorted places are summed, and runs that span chunks are put together in order.
 // A token outside the vocabulary gives a row of NaN, never another token's row, and adds to no gradient.
 // Source: the sorted segments of PyTorch's embedding_dense_backward.
 #include "row.cuh"
@@ -30,14 +30,70 @@ __global__ void embedding_forward(T* x, const I* tokens, const T* wte, const T* 
   }
 }
 
-// keys[place] = token and place as one number, which sorts by token, then by place. Unknown tokens sort behind all others.
-template <class I>
-__global__ void __launch_bounds__(256) make_keys(long long* keys, const I* tokens, index_t places, index_t V) {
-  const index_t place = static_cast<index_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (place >= places) return;
+// ---- The places sorted by token, and among equals by place: keys[i] = token and place as one number. A counting sort in
+// four steps. The atomics count in whole numbers; the order of arrival, which they leave to chance, the last step undoes.
+// Unknown tokens count as token V, behind all others.
+
+template <class I> __device__ __forceinline__ index_t known_token(const I* tokens, index_t place, index_t V) {
   const index_t token = tokens[place];
-  keys[place] = (token >= 0 && token < V ? token : V) << PLACE_BITS | place;
+  return token >= 0 && token < V ? token : V;
 }
+
+// counts[token] = how often it stands somewhere; arrivals[place] = how many came before it. counts starts as zeros.
+template <class I>
+__global__ void __launch_bounds__(256) count_tokens(int* counts, int* arrivals, const I* tokens, int places, index_t V) {
+  const int place = blockIdx.x * blockDim.x + threadIdx.x;
+  if (place < places) arrivals[place] = atomicAdd(&counts[known_token(tokens, place, V)], 1);
+}
+
+// starts[token] = the sum of the counts of the tokens below it. One block; each thread sums a stretch of its own.
+extern "C" __global__ void __launch_bounds__(1024) sum_counts(int* starts, const int* counts, index_t n) {
+  __shared__ int of_warp[WARP];
+  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+  const index_t stretch = (n + blockDim.x - 1) / blockDim.x, begin = threadIdx.x * stretch;
+  const index_t end = begin + stretch < n ? begin + stretch : n;
+  int mine = 0;
+#pragma unroll 8
+  for (index_t i = begin; i < end; i++) mine += counts[i];
+  int sum = mine;
+  for (int d = 1; d < WARP; d *= 2) {
+    const int below = __shfl_up_sync(ALL_LANES, sum, d);
+    if (lane >= d) sum += below;
+  }  // lane i holds the sum over lanes 0 to i
+  if (lane == WARP - 1) of_warp[warp] = sum;
+  __syncthreads();
+  int before = sum - mine;
+  for (int w = 0; w < warp; w++) before += of_warp[w];
+  for (index_t i = begin; i < end; i++) {
+    starts[i] = before;
+    before += counts[i];
+  }
+}
+
+// The places of one token side by side, in the order of their arrival.
+template <class I>
+__global__ void __launch_bounds__(256)
+gather_places(int* gathered, const int* starts, const int* arrivals, const I* tokens, int places, index_t V) {
+  const int place = blockIdx.x * blockDim.x + threadIdx.x;
+  if (place < places) gathered[starts[known_token(tokens, place, V)] + arrivals[place]] = place;
+}
+
+// In the order of their places: each counts how many of its token stand before it.
+template <class I>
+__global__ void __launch_bounds__(256)
+order_places(long long* keys, const int* gathered, const int* starts, const int* counts, const I* tokens, int places, index_t V) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= places) return;
+  const int place = gathered[i];
+  const index_t token = known_token(tokens, place, V);
+  const int start = starts[token], count = counts[token];
+  int rank = 0;
+#pragma unroll 8
+  for (int k = 0; k < count; k++) rank += gathered[start + k] < place;
+  keys[start + rank] = token << PLACE_BITS | place;
+}
+
+// ---- The sums.
 
 __device__ __forceinline__ index_t token_of(long long key) { return key >> PLACE_BITS; }
 __device__ __forceinline__ index_t place_of(long long key) { return key & ((1ll << PLACE_BITS) - 1); }

@@ -45,18 +45,30 @@ def backward(
 
 def _add_tokens(dwte: Array, dx: Array, tokens: Array, E: int, dtype: str) -> None:
     xp, kernels, (V, C), places = namespace(dx), load("embedding"), dwte.shape, tokens.size
-    keys = xp.empty(places, np.int64)
-    make_keys = kernels.get_function(f"make_keys<{cuda_type(tokens.dtype)}>")
-    make_keys((guards.ceil_divide(places, 256),), (256,), (keys, tokens, places, V))
-    keys.sort()
+    keys = _sorted_places(tokens, V)
     chunks = guards.ceil_divide(places, _CHUNK)
-    heads, tails = xp.empty((2, chunks, C), float32)
+    spanning = xp.empty((2, chunks, C), float32)  # sums of runs that come from the chunk before, and that go on in the next
     threads = min(128, guards.ceil_divide(C, E * row.WARP) * row.WARP)
     grid = chunks, guards.ceil_divide(C, threads * E)
     sum_runs = kernels.get_function(f"sum_runs<{dtype}, {E}>")
-    sum_runs(grid, (threads,), (dwte, heads, tails, dx, keys, places, V, C))
+    sum_runs(grid, (threads,), (dwte, *spanning, dx, keys, places, V, C))
     finish = kernels.get_function(f"sum_spanning_runs<{E}>")
-    finish(grid, (threads,), (dwte, heads, tails, keys, places, V, C))
+    finish(grid, (threads,), (dwte, *spanning, keys, places, V, C))
+
+
+def _sorted_places(tokens: Array, V: int) -> Array:
+    """Token and place of each place as one number, in the order of tokens, then of places."""
+    xp, kernels, places, I = namespace(tokens), load("embedding"), tokens.size, cuda_type(tokens.dtype)
+    if places >= 2**31:
+        raise ValueError(f"tokens has {places} elements; backward takes at most 2³¹ - 1 at once: split the batch")
+    counts, starts = xp.zeros(V + 1, np.int32), xp.empty(V + 1, np.int32)
+    arrivals, gathered, keys = xp.empty(places, np.int32), xp.empty(places, np.int32), xp.empty(places, np.int64)
+    grid, block = (guards.ceil_divide(places, 256),), (256,)
+    kernels.get_function(f"count_tokens<{I}>")(grid, block, (counts, arrivals, tokens, places, V))
+    kernels.get_function("sum_counts")((1,), (1024,), (starts, counts, V + 1))
+    kernels.get_function(f"gather_places<{I}>")(grid, block, (gathered, starts, arrivals, tokens, places, V))
+    kernels.get_function(f"order_places<{I}>")(grid, block, (keys, gathered, starts, counts, tokens, places, V))
+    return keys
 
 
 def _whole(tokens: Array) -> Array:
