@@ -23,7 +23,7 @@ MODES = ("fast", "check", "profile")
 
 _COMMON = ["-std=c++17", "-fno-exceptions", "-fno-rtti", "-fPIC", "-fvisibility=hidden", "-w"]
 _KERNEL = ["-ffp-contract=off", "-fno-strict-aliasing", "-fno-threadsafe-statics"]
-_WATCHED = ["-g", "-fno-omit-frame-pointer", "-fno-builtin-memcpy", "-fsanitize=thread,bounds,integer-divide-by-zero"]
+_WATCHED = ["-g", "-fno-omit-frame-pointer", "-fno-builtin-memcpy", "-fsanitize=thread", "-fsanitize=integer-divide-by-zero"]
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ class Compiler:
             return [*flags, "-O2", *([] if self.is_gnu else ["-fno-sanitize=all"])]
         flags += [*_WATCHED, "-DEMULATED_WATCHED"]
         if self.is_gnu:
-            return [*flags, "-Og", "-fno-tree-sink", "-fno-tree-sra"]
+            return [*flags, "-fsanitize=bounds", "-Og", "-fno-tree-sink", "-fno-tree-sra"]
         return [
-            *flags, "-O1", "-fno-vectorize", "-fno-slp-vectorize",
-            "-mllvm", "-tsan-instrument-read-before-write=1",
+            *flags, "-fsanitize=array-bounds", "-fsanitize=alignment", "-fno-sanitize-trap=all", "-fsanitize-recover=all",
+            "-O0", "-mllvm", "-tsan-instrument-read-before-write=1",
         ]  # fmt: skip
 
     def runtime_flags(self, mode: str) -> list[str]:

@@ -33,7 +33,7 @@ static CopyQueue &copy_queue() {
 void copy_async(void *shared, const void *global, int bytes, int from_global, Site site) {
   CopyQueue &queue = copy_queue();
   site.pc = __builtin_return_address(0);
-  if (from_global) touch(global, from_global, Access::read, site.pc);
+  if (from_global) touch(global, from_global, bytes, Access::read, site.pc);
   if (queue.count == queue.room) {
     queue.room = queue.room ? 2 * queue.room : 16;
     queue.copies = static_cast<Copy *>(realloc(queue.copies, queue.room * sizeof(Copy)));
@@ -54,7 +54,7 @@ void wait_copies(int groups_left) {
       queue.copies[kept++] = copy;
       continue;
     }
-    touch(copy.shared, copy.bytes, Access::write, copy.site.pc);
+    touch(copy.shared, copy.bytes, copy.bytes, Access::write, copy.site.pc);
     memcpy(copy.shared, copy.global, copy.from_global);
     memset(copy.shared + copy.from_global, 0, copy.bytes - copy.from_global);
   }

@@ -255,7 +255,7 @@ static Target target_at(char *p, int region) {
   return {Space::shared, -1, variable, p - variable->begin};
 }
 
-static void watch(const void *address, size_t bytes, Access access, void *pc, bool must_align) {
+static void watch(const void *address, size_t bytes, Access access, void *pc, size_t alignment) {
   Thread *self = context.self;
   if (!self) return;
   char *p = (char *)address;
@@ -270,13 +270,23 @@ static void watch(const void *address, size_t bytes, Access access, void *pc, bo
     report_stray(p, bytes, access, pc);
   }
   last_pc = pc;
-  if (must_align && uintptr_t(p) % bytes) report_access(FaultKind::misaligned, target_at(p, region), bytes, access, pc);
+  if (uintptr_t(p) % alignment) report_access(FaultKind::misaligned, target_at(p, region), alignment, access, pc);
   if (shared) check_shared(p, bytes, access, pc);
   else check_global(region, p, bytes, access, pc);
   record_access(shared ? Space::shared : Space::global, region, p, bytes, access, pc);
 }
 
-void touch(const void *address, size_t bytes, Access access, void *pc) { watch(address, bytes, access, pc, true); }
+static void check_alignment(void *address, size_t alignment, bool write, void *pc) {
+  char *p = static_cast<char *>(address);
+  const int region = region_at(p, 1);
+  const bool known = region >= 0 || is_shared(p);
+  if (known && uintptr_t(p) % alignment)
+    report_access(FaultKind::misaligned, target_at(p, region), alignment, write ? Access::write : Access::read, pc);
+}
+
+void touch(const void *address, size_t bytes, size_t alignment, Access access, void *pc) {
+  watch(address, bytes, access, pc, alignment);
+}
 void atomic_done(const void *address) { atomic_orders(address); }
 
 // ---- a block

@@ -68,7 +68,7 @@ static void distribute(void **data, unsigned) {
 void load_matrices(int count, bool transposed, unsigned *registers, const void *row, Site site) {
   MatrixLane lane{count, transposed, registers, static_cast<const char *>(row)};
   site.pc = __builtin_return_address(0);
-  if (context.self->lane < unsigned(8 * count)) touch(row, 16, Access::read, site.pc);
+  if (context.self->lane < unsigned(8 * count)) touch(row, 16, 16, Access::read, site.pc);
   meet("ldmatrix", 0xffffffffu, &lane, distribute, true, site);
 }
 

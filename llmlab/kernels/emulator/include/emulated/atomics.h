@@ -19,7 +19,7 @@ template <class T> using Exactly = typename Same<T>::type;   // takes no part in
 
 template <class T, class Change>
 EMULATED_ATOMIC_FUNCTION T atomic(T *address, Change change) {
-  touch(address, sizeof(T), Access::atomic, __builtin_return_address(0));
+  touch(address, sizeof(T), sizeof(T), Access::atomic, __builtin_return_address(0));
   T old = *address;
   *address = change(old);
 #if defined(EMULATED_WATCHED)

@@ -8,9 +8,9 @@ enum class Access : int { read, write, atomic };
 
 // Tells the checker of an access that the compiler does not show it (one made by a built-in).
 #if defined(EMULATED_WATCHED)
-void touch(const void *address, size_t bytes, Access access, void *pc);
+void touch(const void *address, size_t bytes, size_t alignment, Access access, void *pc);
 #else
-EMULATED_INLINE void touch(const void *, size_t, Access, void *) {}
+EMULATED_INLINE void touch(const void *, size_t, size_t, Access, void *) {}
 #endif
 
 }  // namespace emulated
