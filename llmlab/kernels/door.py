@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from llmlab.arrays import is_cupy
+from llmlab.arrays import float64, is_cupy
 from llmlab.kernels import emulation
 
 
@@ -43,21 +43,17 @@ def accelerated(module: str, function: str) -> Callable:
 
 
 def _wants_kernel(text: Callable, args: tuple, kwargs: dict) -> bool:
-    on_host = on_device = is_double = False
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, np.ndarray):
-            on_host = True
-        elif is_cupy(value):
-            on_device = True
-        else:
-            continue
-        is_double = is_double or value.dtype == np.float64
-    if on_host and on_device:
+    values = (*args, *kwargs.values())
+    on_host = any(isinstance(value, np.ndarray) for value in values)
+    on_gpu = any(map(is_cupy, values))
+    if on_host and on_gpu:
         raise TypeError(
             f"{text.__module__}.{text.__name__} got NumPy and CuPy arrays in one call; move all to one "
             "side with cupy.asarray or cupy.asnumpy"
         )
-    return (on_device or (on_host and emulation.active())) and not is_double
+    if on_gpu or (on_host and emulation.active()):
+        return all(getattr(value, "dtype", None) != float64 for value in values)
+    return False
 
 
 @functools.cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from types import ModuleType
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -81,9 +81,7 @@ def _on_gpu(code: str, options: tuple[str, ...], expressions: tuple[str, ...]) -
 
 
 @functools.cache
-def _on_cpu(
-    code: str, options: tuple[str, ...], expressions: tuple[str, ...], name: str, mode: str
-) -> Any:
+def _on_cpu(code: str, options: tuple[str, ...], expressions: tuple[str, ...], name: str, mode: str) -> Any:
     """The module compiled by a C++ compiler, for the emulator."""
     from llmlab.kernels import emulator
 
@@ -110,21 +108,24 @@ class Kernel:
             TypeError: for a wrong count of arguments, None, a wrong dtype, NumPy beside CuPy arrays.
             ValueError: for a view that is not contiguous, a number out of range, an impossible grid or block.
         """
-        grid = _dimensions(self.name, "grid", grid, (2**31 - 1, 65535, 65535))
-        block = _dimensions(self.name, "block", block, (1024, 1024, 64))
-        if block[0] * block[1] * block[2] > 1024:
-            raise ValueError(f"{self.name}: block {block} has more than 1024 threads")
-        if not 0 <= shared_mem <= SHARED_LIMIT:
-            raise ValueError(
-                f"{self.name}: shared_mem is {shared_mem} bytes; a block has at most {SHARED_LIMIT}"
-            )
+        grid = tuple(grid) if isinstance(grid, list) else grid
+        block = tuple(block) if isinstance(block, list) else block
+        grid, block = _launch_shape(self.name, grid, block, shared_mem)
         if self.parameters is not None:
             args = signature.convert(self.name, self.parameters, args)
         arrays = [value.array if type(value) is Out else value for value in args]
-        if _home(self.name, arrays) is np:
-            self._emulate(grid, block, args, shared_mem)
-        else:
+        if self._on_gpu(arrays):
             self._launch(grid, block, arrays, shared_mem)
+        else:
+            self._emulate(grid, block, args, shared_mem)
+
+    def _on_gpu(self, args: Sequence) -> bool:
+        on_host = any(isinstance(value, np.ndarray) for value in args)
+        on_gpu = any(is_cupy(value) for value in args)
+        if on_host == on_gpu:
+            found = "both NumPy and CuPy arrays" if on_host else "no array"
+            raise TypeError(f"{self.name} got {found}; arrays say where it runs: pass all NumPy or all CuPy")
+        return on_gpu
 
     def _emulate(self, grid: tuple, block: tuple, args: Sequence, shared_mem: int) -> None:
         module = _on_cpu(*self._text, self._file, emulation.mode())
@@ -132,22 +133,26 @@ class Kernel:
         emulation.record(module.launch(self.name, grid, block, args, shared_mem))
 
     def _launch(self, grid: tuple, block: tuple, args: Sequence, shared_mem: int) -> None:
-        device = next(value.device for value in args if is_cupy(value))
-        for value in args:
-            if is_cupy(value) and value.device != device:
-                raise TypeError(
-                    f"{self.name} got arrays on {device} and on {value.device}; copy them to one device"
-                )
+        from cupy.cuda import Device, runtime
+
+        devices = {value.data.device_id for value in args if is_cupy(value)}
+        if len(devices) > 1:
+            raise TypeError(f"{self.name} got arrays on GPUs {sorted(devices)}; copy them to one")
+        (device,) = devices
         pointers = tuple(np.uintp(0) if value is null else value for value in args)
-        with device:
-            function = self._on_device.get(device.id)
-            if function is None:
-                function = self._on_device[device.id] = _on_gpu(*self._text).get_function(self.name)
-            if shared_mem > self._shared_allowed.get(device.id, 0):
-                if shared_mem + function.shared_size_bytes > SHARED_DEFAULT:
-                    function.max_dynamic_shared_size_bytes = shared_mem
-                self._shared_allowed[device.id] = shared_mem
-            function(grid, block, pointers, shared_mem=shared_mem)
+        with nullcontext() if device == runtime.getDevice() else Device(device):
+            self._compiled(device, shared_mem)(grid, block, pointers, shared_mem=shared_mem)
+
+    def _compiled(self, device: int, shared_mem: int) -> Any:
+        """CuPy's kernel for a GPU, its blocks allowed ``shared_mem`` bytes: beyond 48 KiB one has to ask."""
+        kernel = self._on_device.get(device)
+        if kernel is None:
+            kernel = self._on_device[device] = _on_gpu(*self._text).get_function(self.name)
+        if shared_mem > self._shared_allowed.get(device, 0):
+            if shared_mem + kernel.shared_size_bytes > SHARED_DEFAULT:
+                kernel.max_dynamic_shared_size_bytes = shared_mem
+            self._shared_allowed[device] = shared_mem
+        return kernel
 
 
 def _for_emulator(value: Any) -> Any:
@@ -158,17 +163,20 @@ def _for_emulator(value: Any) -> Any:
     return None if value is null else value
 
 
-def _home(kernel: str, args: Sequence) -> ModuleType | None:
-    on_host = any(isinstance(value, np.ndarray) for value in args)
-    on_device = any(is_cupy(value) for value in args)
-    if on_host == on_device:
-        found = "both NumPy and CuPy arrays" if on_host else "no array"
-        raise TypeError(f"{kernel} got {found}; its arrays say where it runs: pass all NumPy or all CuPy")
-    return np if on_host else None
+@functools.lru_cache(maxsize=4096)
+def _launch_shape(kernel: str, grid: Any, block: Any, shared_mem: int) -> tuple[tuple, tuple]:
+    """Grid and block as three sizes each, if a GPU can launch them."""
+    grid = _dimensions(kernel, "grid", grid, (2**31 - 1, 65535, 65535))
+    block = _dimensions(kernel, "block", block, (1024, 1024, 64))
+    if block[0] * block[1] * block[2] > 1024:
+        raise ValueError(f"{kernel}: block {block} has more than 1024 threads")
+    if not 0 <= shared_mem <= SHARED_LIMIT:
+        raise ValueError(f"{kernel}: shared_mem is {shared_mem} bytes; a block has at most {SHARED_LIMIT}")
+    return grid, block
 
 
 def _dimensions(kernel: str, what: str, given: Any, limits: tuple[int, int, int]) -> tuple[int, int, int]:
-    sizes = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+    sizes = given if isinstance(given, tuple) else (given,)
     if not 1 <= len(sizes) <= 3 or not all(isinstance(size, (int, np.integer)) for size in sizes):
         raise TypeError(f"{kernel}: {what} is {given!r}; it needs one to three whole numbers")
     sizes = tuple(int(size) for size in sizes) + (1,) * (3 - len(sizes))

@@ -7,6 +7,7 @@ is asked.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -52,6 +53,9 @@ _TYPES = {
     "int32_t": np.int32, "uint32_t": np.uint32, "int64_t": np.int64, "uint64_t": np.uint64,
 }  # fmt: skip
 _DTYPES = {name: np.dtype(scalar) for name, scalar in _TYPES.items()}
+_RANGES = {
+    dtype: (np.iinfo(dtype).min, np.iinfo(dtype).max) for dtype in _DTYPES.values() if dtype.kind in "iu"
+}
 _C_NAMES = {dtype: name for name, dtype in reversed(_DTYPES.items())}
 
 
@@ -65,6 +69,7 @@ def cuda_type(dtype: np.dtype) -> str:
     return _C_NAMES[np.dtype(dtype)]
 
 
+@functools.cache
 def template(name: str, *arguments: np.dtype | bool | int) -> str:
     """The name expression of an instantiation of a template, from dtypes, booleans and whole numbers.
 
@@ -78,7 +83,7 @@ def template(name: str, *arguments: np.dtype | bool | int) -> str:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a kernel; ``dtype`` is None where NumPy has no counterpart, ``text`` is the declaration."""
+    """A parameter of a kernel: ``dtype`` is None if NumPy has no counterpart, ``text`` is the declaration."""
 
     name: str
     dtype: np.dtype | None
@@ -153,64 +158,77 @@ def convert(kernel: str, parameters: tuple[Parameter, ...], args: tuple) -> list
         names = ", ".join(parameter.name for parameter in parameters)
         raise TypeError(f"{kernel} takes {len(parameters)} arguments ({names}); {len(args)} were given")
     return [
-        (_pointer if parameter.is_pointer else _value)(
-            f"{kernel}: argument {parameter.name}", parameter, value
-        )
+        (_pointer if parameter.is_pointer else _value)(kernel, parameter, value)
         for parameter, value in zip(parameters, args, strict=True)
     ]
 
 
-def _pointer(where: str, parameter: Parameter, value: Any) -> Any:
-    if value is null:
+# Launches are frequent and short: what is right passes by few tests; only what is wrong is looked at closely.
+
+
+def _pointer(kernel: str, parameter: Parameter, value: Any) -> Any:
+    array = value.array if type(value) is Out else value
+    is_numpy = isinstance(array, np.ndarray)
+    if array is null or (
+        (is_numpy or is_cupy(array))
+        and (parameter.dtype is None or array.dtype == parameter.dtype)
+        and array.flags.c_contiguous
+        and (parameter.is_const or not is_numpy or array.flags.writeable)
+    ):
         return value
-    if type(value) is Out:
-        return Out(_pointer(where, parameter, value.array))
+    raise _wrong_pointer(f"{kernel}: argument {parameter.name}", parameter, array)
+
+
+def _wrong_pointer(where: str, parameter: Parameter, value: Any) -> Exception:
     if value is None:
-        raise TypeError(
+        return TypeError(
             f"{where} is None, which CUDA would read as a wild pointer; pass an array, or kernels.null if "
             "the kernel tests for a null pointer"
         )
     if not (isinstance(value, np.ndarray) or is_cupy(value)):
-        raise TypeError(
-            f"{where} is a {type(value).__name__}; it needs an array"
-            + (f" of {parameter.dtype}" if parameter.dtype is not None else "")
-        )
+        needed = "an array" if parameter.dtype is None else f"an array of {parameter.dtype}"
+        return TypeError(f"{where} is a {type(value).__name__}; it needs {needed}")
     if parameter.dtype is not None and value.dtype != parameter.dtype:
-        raise TypeError(
+        return TypeError(
             f"{where} is an array of {value.dtype}; the kernel reads {parameter.dtype}: "
             f"convert it with {parameter.name}.astype"
         )
     if not value.flags.c_contiguous:
-        raise ValueError(
+        return ValueError(
             f"{where} is a view with strides {value.strides}; a kernel sees only its first address: "
             f"copy it with ascontiguousarray({parameter.name})"
         )
-    if not parameter.is_const and isinstance(value, np.ndarray) and not value.flags.writeable:
-        raise ValueError(f"{where} is read-only, and the kernel may write it; pass a copy")
-    return value
+    return ValueError(f"{where} is read-only, and the kernel may write it; pass a copy")
 
 
-def _value(where: str, parameter: Parameter, value: Any) -> Any:
+def _value(kernel: str, parameter: Parameter, value: Any) -> Any:
+    dtype = parameter.dtype
+    if isinstance(value, np.generic) and (dtype is None or value.dtype == dtype):
+        return value
+    if dtype is not None and isinstance(value, (bool, int, float, np.generic)):
+        if dtype not in _RANGES:
+            return dtype.type(value)
+        low, high = _RANGES[dtype]
+        if isinstance(value, (bool, int, np.integer, np.bool_)) and low <= value <= high:
+            return _whole_number(dtype, int(value))
+    raise _wrong_value(f"{kernel}: argument {parameter.name}", dtype, value)
+
+
+@functools.lru_cache(maxsize=4096)
+def _whole_number(dtype: np.dtype, value: int) -> np.integer:
+    return dtype.type(value)  # NumPy takes a microsecond for it, and sizes come again at every step
+
+
+def _wrong_value(where: str, dtype: np.dtype | None, value: Any) -> Exception:
     if isinstance(value, np.ndarray) or is_cupy(value):
-        raise TypeError(
+        return TypeError(
             f"{where} is an array of shape {value.shape}; the kernel takes a single value: pass .item()"
         )
-    if value is None or value is null or type(value) is Out:
-        raise TypeError(f"{where} is {value!r}; the kernel takes a single value")
-    dtype = parameter.dtype
-    if dtype is None or (isinstance(value, np.generic) and value.dtype == dtype):
-        return value
+    if dtype is None or value is None or value is null:
+        return TypeError(f"{where} is {value!r}; the kernel takes a single value, as a NumPy scalar")
     if not isinstance(value, (bool, int, float, np.generic)):
-        raise TypeError(f"{where} is a {type(value).__name__}; it needs a number ({dtype})")
-    if np.issubdtype(dtype, np.integer):
-        return _integer(where, dtype, value)
-    return dtype.type(value)
-
-
-def _integer(where: str, dtype: np.dtype, value: Any) -> np.generic:
+        return TypeError(f"{where} is a {type(value).__name__}; it needs a number ({dtype})")
     if not isinstance(value, (bool, int, np.integer, np.bool_)):
-        raise TypeError(f"{where} is {value!r}; the kernel takes a whole number ({dtype})")
-    limits = np.iinfo(dtype)
-    if not limits.min <= int(value) <= limits.max:
-        raise ValueError(f"{where} is {value}, outside {dtype} ({limits.min} to {limits.max})")
-    return dtype.type(value)
+        return TypeError(f"{where} is {value!r}; the kernel takes a whole number ({dtype})")
+    low, high = _RANGES[dtype]
+    return ValueError(f"{where} is {value}, outside {dtype} ({low} to {high})")
