@@ -1,7 +1,7 @@
 """Prove that a chapter is true: its pair, its outputs, its widgets, the code it shows, and a fresh run.
 
-`static` reads files only (milliseconds). `fresh_run` executes the notebook under strict nbval, on the CPU, within the
-time that book.toml allows.
+`static` reads files only (milliseconds). `fresh_run` executes the notebook under strict nbval, on the CPU,
+within the time that book.toml allows.
 """
 
 import ast
@@ -49,10 +49,11 @@ def fresh_run(chapter: Chapter) -> list[str]:
     ]
     sys.stdout.flush()
     try:
-        code = subprocess.run(command, env=environment(), timeout=chapter.seconds + START, check=False).returncode
+        done = subprocess.run(command, env=environment(), timeout=chapter.seconds + START, check=False)
     except subprocess.TimeoutExpired:
         return [f"ran longer than the {chapter.seconds} s that book.toml allows it"]
-    return [] if code == 0 else ["a fresh run does not give the stored outputs; nbval's report is above"]
+    found = "a fresh run does not give the stored outputs; nbval's report is above"
+    return [] if done.returncode == 0 else [found]
 
 
 def orphans(book: Book) -> list[str]:
@@ -77,14 +78,14 @@ def _opening(book: Book, chapter: Chapter, notebook: nbformat.NotebookNode) -> l
 
 
 def _executed(notebook: nbformat.NotebookNode) -> list[str]:
-    """Every code cell ran, in order, without an error and without a word on stderr (nbval lets unrun cells pass)."""
+    """Every code cell ran, in order, with no error and nothing on stderr (nbval lets unrun cells pass)."""
     found, count = [], 0
     for number, cell in enumerate(notebook.cells):
         if cell.cell_type != "code":
             continue
         count += 1
         if cell.execution_count != count:
-            found.append(f"cell {number} has execution count {cell.execution_count}, needs {count}: run it anew")
+            found.append(f"cell {number} has execution count {cell.execution_count}, needs {count}: run it")
         for output in cell.outputs:
             if output.output_type == "error":
                 found.append(f"cell {number} ended with {output.ename}: {output.evalue}")
@@ -104,7 +105,7 @@ def _solutions(notebook: nbformat.NotebookNode) -> list[str]:
 
 
 def _shipped(notebook: nbformat.NotebookNode) -> list[str]:
-    """Cells tagged `shipped:package.module.function` define that function with the package's very syntax tree."""
+    """Cells tagged `shipped:package.module.function` define it with the package's very syntax tree."""
     found = []
     for number, cell in enumerate(notebook.cells):
         for tag in cell.metadata.get("tags", ()):
@@ -116,7 +117,7 @@ def _shipped(notebook: nbformat.NotebookNode) -> list[str]:
 def same_code(text: str, name: str) -> bool:
     """Whether some function in `text` has the arguments and body of the function `name` of the package.
 
-    Names of the functions, decorators, docstrings, comments and layout may differ; anything that runs may not.
+    Name, decorators, docstring, comments and layout may differ; anything that runs may not.
 
     >>> same_code("def of(book): return [1]", "llmlab.book.check.orphans")
     False

@@ -18,7 +18,7 @@ def main(argv: list[str]) -> int:
             sub.add_argument(
                 "chapters" if several else "chapter",
                 nargs="*" if several else "?",
-                help="such as 05-layernorm or 05 (default: " + ("every chapter)" if several else "the first)"),
+                help=f"such as 05-layernorm or 05 (default: {'every chapter' if several else 'the first'})",
             )
         if name == "check":
             sub.add_argument("--static", action="store_true", help="only read the files, run nothing")

@@ -10,7 +10,7 @@ SETTINGS = Path(__file__).parent / "lab_settings"
 
 
 def command(book: Book, chapter: Chapter, options: list[str]) -> list[str]:
-    """The command line that opens `chapter`. Settings come from our folder; the reader's own still win over them."""
+    """The command line that opens `chapter`. Settings are ours where the reader has not set his own."""
     return [
         *(sys.executable, "-m", "jupyterlab"),
         f"--LabApp.app_settings_dir={SETTINGS}",

@@ -1,4 +1,4 @@
-"""What Sphinx needs to know to make the book's pages: its configuration, made of `book.toml`, and a small extension."""
+"""What Sphinx needs to know: its configuration, made of `book.toml`, and a small extension."""
 
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
@@ -24,7 +24,7 @@ def configuration(book: Book) -> dict[str, object]:
         "llmlab_contents": contents(book),
         "myst_enable_extensions": ["dollarmath", "amsmath", "colon_fence"],
         "myst_heading_anchors": 3,
-        "nb_execution_mode": "off",  # the notebooks are executed; `llmlab book check` proves that they are current
+        "nb_execution_mode": "off",  # they are executed; `llmlab book check` proves it
         "nb_merge_streams": True,
         "nb_render_markdown_format": "myst",
         "nb_code_prompt_show": "Show the code",
@@ -54,11 +54,11 @@ def configuration(book: Book) -> dict[str, object]:
 
 
 def mathjax() -> Path:
-    """MathJax as one file that holds its fonts. Raises `UserError` if the package that carries it is missing."""
+    """MathJax as one file that holds its fonts. Raises `UserError` if its package is missing."""
     try:
         return Path(next(f for f in files("sphinx-mathjax-offline") if f.name == "tex-svg.js").locate())
     except PackageNotFoundError:
-        raise UserError("building the book needs its tools; install them with `pip install 'llmlab[book]'`") from None
+        raise UserError("building the book needs its tools: `pip install 'llmlab[book]'`") from None
 
 
 def contents(book: Book) -> str:

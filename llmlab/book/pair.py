@@ -1,4 +1,4 @@
-"""A chapter's two files: `05-layernorm.md`, the source, and `05-layernorm.ipynb`, the same cells with outputs.
+"""A chapter's two files: `05-layernorm.md`, the source; `05-layernorm.ipynb`, the same cells with outputs.
 
 Pairs are compared by content and never synchronised by modification time: after a clone the times of the two
 files are milliseconds apart, and the older one may be the one that was edited.
@@ -26,7 +26,7 @@ METADATA = {
 
 
 def read_source(path: Path) -> nbformat.NotebookNode:
-    """The `.md` as a notebook without outputs; cell ids count from "cell-00", so that they never change by chance."""
+    """The `.md` as a notebook without outputs; cell ids count from "cell-00", so that none is random."""
     import jupytext
 
     notebook = jupytext.read(path, fmt=FORMAT)
@@ -41,7 +41,7 @@ def read_notebook(path: Path) -> nbformat.NotebookNode:
 
 
 def canonical(path: Path) -> str:
-    """The text of a `.md` as jupytext writes it: what saving in JupyterLab gives, so that edits make small diffs."""
+    """The text of a `.md` as jupytext writes it, and JupyterLab saves it, so that edits make small diffs."""
     import jupytext
 
     notebook = read_source(path)
@@ -50,19 +50,18 @@ def canonical(path: Path) -> str:
 
 
 def differences(chapter: Chapter) -> list[str]:
-    """Where the two files differ in text or tags, cell by cell; empty if they are equal. Outputs are not compared."""
+    """Where the two files differ in text or tags, cell by cell; outputs are not compared."""
     source, notebook = read_source(chapter.source).cells, read_notebook(chapter.notebook).cells
+    md, ipynb = chapter.source.name, chapter.notebook.name
     found = [
-        f"cell {number} differs: {chapter.source.name} has {_excerpt(a, b)}, {chapter.notebook.name} has {_excerpt(b, a)}"
+        f"cell {number} differs: {md} has {_excerpt(a, b)}, {ipynb} has {_excerpt(b, a)}"
         for number, (a, b) in enumerate(zip(source, notebook, strict=False))
         if _content(a) != _content(b)
     ]
     if len(source) != len(notebook):
-        found.append(
-            f"{chapter.source.name} has {len(source)} cells, {chapter.notebook.name} has {len(notebook)}"
-        )
+        found.append(f"{md} has {len(source)} cells, {ipynb} has {len(notebook)}")
     if not found and chapter.source.read_text(encoding="utf-8") != canonical(chapter.source):
-        found.append(f"{chapter.source.name} is not in jupytext's form; `llmlab book run` brings it there")
+        found.append(f"{md} is not in jupytext's form; `llmlab book run` brings it there")
     return found
 
 

@@ -15,8 +15,8 @@ from llmlab.errors import UserError
 def run(chapter: Chapter) -> bool:
     """Execute the chapter from its source; write its notebook; return whether that changed a file.
 
-    The source is brought into the form that jupytext writes. Raises `UserError` with the cell and its traceback if
-    a cell raises: then both files stay as they were.
+    The source is brought into the form that jupytext writes. Raises `UserError` with the cell and its traceback
+    if a cell raises: then both files stay as they were.
     """
     notebook = execute(chapter)
     wrote_source = _write(chapter.source, pair.canonical(chapter.source))
@@ -72,7 +72,7 @@ def environment() -> dict[str, str]:
 
 
 def stable_text(notebook: nbformat.NotebookNode) -> str:
-    """The notebook as text with all chance taken out: metadata in one form, widget models numbered as they appear."""
+    """The notebook as text, all chance taken out: metadata in one form, widget models numbered in order."""
     widget_state.renumber(notebook)
     widgets = {key: notebook.metadata[key] for key in ("widgets",) if key in notebook.metadata}
     notebook.metadata = nbformat.from_dict({**pair.METADATA, **widgets})

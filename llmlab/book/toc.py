@@ -93,7 +93,7 @@ class Book:
 
 
 def find_root(start: Path | None = None) -> Path:
-    """The folder that holds `book.toml`: `start` (default: the working directory) or the nearest one above it."""
+    """The folder that holds `book.toml`: `start` (default: the working directory) or the nearest above it."""
     start = (start or Path.cwd()).resolve()
     for folder in (start, *start.parents):
         if (folder / "book.toml").is_file():
@@ -136,12 +136,12 @@ def _chapter(table: dict, where: str, folder: Path, seen: list[str]) -> Chapter:
     """One validated chapter; its name is added to `seen`, the chapters before the next one."""
     name = _value(table, "file", str, f"{where}, chapter {table.get('title', '?')!r}")
     where = f"book.toml, chapter {name}"
-    types = {field.name: field.type for field in fields(Chapter) if field.name != "folder"}
-    _known_keys(table, set(types), where)
+    keys = [field for field in fields(Chapter) if field.name != "folder"]
+    _known_keys(table, {field.name for field in keys}, where)
     values = {
-        field.name: _value(table, field.name, {"tuple[str, ...]": list}.get(str(field.type), field.type), where)
-        for field in fields(Chapter)
-        if field.name in table or (field.default is MISSING and field.name in types)
+        field.name: _value(table, field.name, field.type if field.type in _KINDS else list, where)
+        for field in keys
+        if field.name in table or field.default is MISSING
     }
     if not FILE_NAME.fullmatch(name):
         raise UserError(f'{where}: file needs two digits and lower-case words, such as "05-layernorm"')

@@ -1,9 +1,9 @@
-"""What readers move with a slider. The computation is in each widget's JavaScript, so it also moves without a kernel.
+"""What readers move with a slider. Each widget computes in its JavaScript, so it also moves without a kernel.
 
     from llmlab.widgets import LayerNormWidget
     LayerNormWidget()
 
-A new widget is a class on `llmlab.widgets.base.Widget` and one JavaScript file beside it with the same name: README.md.
+README.md tells how to add one.
 """
 
 from llmlab.widgets.layernorm import LayerNormWidget

@@ -1,4 +1,4 @@
-"""The base of every widget: one JavaScript module and one style sheet from files, and a repr that never varies."""
+"""The base of every widget: its JavaScript and style sheet from files, and a repr that never varies."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ FOLDER = Path(__file__).parent
 
 
 def module(name: str) -> str:
-    """The text of `name` with `common.js`, which it imports, put in front: one module, as a page without files needs it.
+    """The text of `name` with `common.js`, which it imports, in front: one module, as a page needs it.
 
     >>> "import {" in module("layernorm.js")
     False
@@ -20,7 +20,7 @@ def module(name: str) -> str:
 
 
 class Widget(anywidget.AnyWidget):
-    """A widget whose JavaScript computes. A subclass sets `_esm = module("name.js")` and its synchronised traits."""
+    """A widget whose JavaScript computes. A subclass sets `_esm = module("name.js")` and its traits."""
 
     _css = (FOLDER / "common.css").read_text(encoding="utf-8")
 

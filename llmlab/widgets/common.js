@@ -23,6 +23,7 @@ export function slider(parent, model, name, { label, min, max, step }, changed) 
   const row = element(parent, "label", { class: "llmlab-slider" });
   element(row, "span", {}, label);
   const input = element(row, "input", { type: "range", min, max, step, "data-name": name });
+  input.setAttribute("data-lm-suppress-shortcuts", "true"); // else JupyterLab takes the arrow keys for its own
   const number = element(row, "output");
   const show = () => {
     input.value = model.get(name);

@@ -1,4 +1,4 @@
-"""A book of one small chapter, with a formula, a figure, a table, an exercise and the widget, executed once."""
+"""A book of one small chapter with a formula, a figure, a table, a solution and the widget; and a browser."""
 
 import os
 import shutil
@@ -83,6 +83,7 @@ LayerNormWidget()
 
 def write_small_book(root: Path) -> toc.Book:
     (root / "chapters").mkdir(parents=True)
+    shutil.copy(Path(__file__).parents[2] / "jupytext.toml", root)
     (root / "book.toml").write_text(BOOK, encoding="utf-8")
     (root / "chapters" / "index.md").write_text("# Index\n", encoding="utf-8")
     (root / "chapters" / "03-small.md").write_text(CHAPTER, encoding="utf-8")
@@ -100,7 +101,7 @@ def executed(tmp_path_factory) -> toc.Book:
 @pytest.fixture
 def copied(executed, tmp_path) -> toc.Book:
     """A copy of the executed book, to be changed."""
-    for path in [executed.root / "book.toml", *executed.folder.iterdir()]:
+    for path in [executed.root / "book.toml", executed.root / "jupytext.toml", *executed.folder.iterdir()]:
         target = tmp_path / path.relative_to(executed.root)
         target.parent.mkdir(exist_ok=True)
         target.write_bytes(path.read_bytes())
@@ -125,7 +126,7 @@ def browser_page(tmp_path):
 
     `page.foreign` lists requests that leave `address`; `page.problems` those, and every error on the console.
     """
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install 'llmlab[test]'")
+    api = pytest.importorskip("playwright.sync_api", reason="needs pip install 'llmlab[test]'")
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
     with api.sync_playwright() as playwright:
         contexts = []

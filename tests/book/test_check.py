@@ -28,7 +28,8 @@ def wrote_on_stderr(notebook):
 
 
 def raised(notebook):
-    notebook.cells[2].outputs = [nbformat.v4.new_output("error", ename="ValueError", evalue="no", traceback=[])]
+    error = nbformat.v4.new_output("error", ename="ValueError", evalue="no", traceback=[])
+    notebook.cells[2].outputs = [error]
 
 
 def wrong_solution(notebook):

@@ -17,7 +17,8 @@ TOKEN = "for-this-test"
 
 @pytest.fixture
 def address(copied):
-    """A JupyterLab on the small book, as `llmlab lab` starts it."""
+    """A JupyterLab on the small book, as `llmlab lab` starts it; its chapter's two files are years apart."""
+    os.utime(copied.chapters[0].source, (1, 1))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -27,13 +28,18 @@ def address(copied):
     base = f"http://127.0.0.1:{port}"
     with (copied.root / "lab.log").open("w") as log:
         server = subprocess.Popen(
-            command, env=run.environment(), stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+            command,
+            env=run.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
         try:
             wait_until_ready(base, server, copied.root / "lab.log")
             yield base
         finally:
-            os.killpg(server.pid, signal.SIGKILL)  # with its kernels; an orderly end takes longer than the test
+            os.killpg(server.pid, signal.SIGKILL)  # its kernels too; an orderly end takes long
             server.wait()
 
 

@@ -47,3 +47,11 @@ def test_the_round_trip_changes_no_code_line(copied):
     assert 'cat, ls = 4, "# %%"' in source.cells[1].source
     ids = [cell.id for cell in pair.read_source(copied.chapters[0].source).cells]
     assert ids == [cell.id for cell in source.cells] == sorted(set(ids))
+
+
+def test_another_form_of_the_source_is_named(copied):
+    """JupyterLab would rewrite it at the first save, and every edit would hide in that diff."""
+    chapter = copied.chapters[0]
+    edit(chapter.source, "  formats: ipynb,md:myst\n", "")
+    (difference,) = pair.differences(chapter)
+    assert difference == "03-small.md is not in jupytext's form; `llmlab book run` brings it there"

@@ -20,7 +20,8 @@ def test_a_cell_that_raises_leaves_the_notebook_alone(copied):
     before = chapter.notebook.read_bytes()
     text = chapter.source.read_text(encoding="utf-8")
     chapter.source.write_text(text.replace("print(cat)", "1 / 0"), encoding="utf-8")
-    with pytest.raises(UserError, match="03-small: a cell raised[^\0]*ZeroDivisionError"):
+    with pytest.raises(UserError, match=r"03-small: a cell raised[^\0]*ZeroDivisionError"):
         run.run(chapter)
     assert chapter.notebook.read_bytes() == before
-    assert sorted(path.name for path in copied.folder.iterdir()) == ["03-small.ipynb", "03-small.md", "index.md"]
+    names = sorted(path.name for path in copied.folder.iterdir())
+    assert names == ["03-small.ipynb", "03-small.md", "index.md"]

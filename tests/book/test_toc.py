@@ -16,13 +16,16 @@ GOOD = {
 }
 
 
-def write(root: Path, *chapters: dict, head: str = 'title = "t"\nsubtitle = "s"\n[[part]]\ntitle = "P"\n') -> Path:
+HEAD = 'title = "t"\nsubtitle = "s"\n[[part]]\ntitle = "P"\n'
+
+
+def write(root: Path, *chapters: dict) -> Path:
     (root / "chapters").mkdir()
     for chapter in chapters:
         name = chapter.get("file", '"x"').strip('"').replace("/", "")
         (root / "chapters" / f"{name}.md").write_text("# x\n")
     tables = ["[[part.chapter]]\n" + "\n".join(f"{k} = {v}" for k, v in c.items()) for c in chapters]
-    (root / "book.toml").write_text(head + "\n".join(tables))
+    (root / "book.toml").write_text(HEAD + "\n".join(tables))
     return root
 
 
@@ -38,8 +41,10 @@ def test_reads_every_field(tmp_path):
     assert [chapter.file for chapter in book.chapters] == ["03-small", "05-next"]
     assert book.chapters[1].source == tmp_path / "chapters" / "05-next.md"
     assert book.find("05") is book.find("chapters/05-next.ipynb") is book.chapters[1]
-    line = book.opening(book.chapters[1])
-    assert line == "*5 minutes · for readers who know [Small](03-small.ipynb), NumPy · runs on any CPU, a GPU adds timings*"
+    assert book.opening(book.chapters[1]) == (
+        "*5 minutes · for readers who know [Small](03-small.ipynb), NumPy · "
+        "runs on any CPU, a GPU adds timings*"
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,7 +85,9 @@ def test_names_a_missing_file(tmp_path):
         toc.read(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["title = ", "title = 1", "part = 3", 'title="t"\nsubtitle="s"\npart = [1]', ""])
+@pytest.mark.parametrize(
+    "text", ["title = ", "title = 1", "part = 3", 'title = "t"\nsubtitle = "s"\npart = [1]', ""]
+)
 def test_other_tables_are_refused_in_one_line(tmp_path, text):
     (tmp_path / "book.toml").write_text(text)
     with pytest.raises(UserError) as caught:
@@ -93,7 +100,7 @@ def test_is_found_from_below_and_missed_elsewhere(tmp_path, monkeypatch):
     write(tmp_path, GOOD)
     monkeypatch.chdir(tmp_path / "chapters")
     assert toc.read().root == tmp_path
-    with pytest.raises(UserError, match="no chapter '07' in book.toml; it has 03-small"):
+    with pytest.raises(UserError, match=r"no chapter '07' in book\.toml; it has 03-small"):
         toc.read().find("07")
     monkeypatch.chdir("/")
     with pytest.raises(UserError, match="inside a checkout"):

@@ -49,7 +49,8 @@ def _complaint(name, answer, reference, arguments, names, rtol) -> str | None:
         return f"{name} raised {type(error).__name__}: {error}"
     if results is None or results is Ellipsis:
         return f"… {name} is yours to write: it returned {results} so far. Then run this cell again."
-    if any(not np.array_equal(a, b, equal_nan=True) for a, b in zip(given, arguments) if isinstance(b, np.ndarray)):
+    arrays = [(a, b) for a, b in zip(given, arguments) if isinstance(b, np.ndarray)]
+    if any(not np.array_equal(a, b, equal_nan=True) for a, b in arrays):
         return f"{name} changed one of its arguments; let it return a new array."
     wanted = reference(*copy.deepcopy(list(arguments)))
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)

@@ -1,9 +1,10 @@
 """Figures in the book's style.
 
-Ink on an opaque white card, so that a figure is legible wherever the notebook is opened; on a dark page of the site
-its style sheet inverts the card and keeps the hues. The colours are Okabe and Ito's, told apart with every form of
-colour blindness (Color Universal Design, https://jfly.uni-koeln.de/color/); lines that cross differ in dash too. In pictures
-of matrices zero is the paper: "Blues" for amounts, the default, and "RdBu" with symmetric limits for signed numbers.
+Ink on an opaque white card, so that a figure is legible wherever the notebook is opened; on a dark page of
+the site its style sheet inverts the card and keeps the hues. The colours are Okabe and Ito's, told apart with
+every form of colour blindness (Color Universal Design, https://jfly.uni-koeln.de/color/); lines that cross
+differ in dash too. In pictures of matrices zero is the paper: "Blues" for amounts, the default, and "RdBu"
+with symmetric limits for signed numbers.
 """
 
 COLOURS = {
@@ -24,13 +25,14 @@ _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 def figure(rows: int = 1, columns: int = 1, width: float = 7.0, height: float = 3.0, **options):
     """New axes in the book's style: one `Axes`, or an array of them as `matplotlib.pyplot.subplots` gives.
 
-    `width` and `height` are inches of the whole figure. End the cell with `plt.show()`. `options` go to `subplots`.
+    `width` and `height` are inches of the whole figure; `options` go to `subplots`. End with `plt.show()`.
     """
     import matplotlib.pyplot as plt
     from cycler import cycler
 
     plt.rcParams.update(_style())
-    plt.rcParams["axes.prop_cycle"] = cycler(color=[COLOURS[name] for name in _CYCLE]) + cycler(linestyle=_DASHES)
+    colours = [COLOURS[name] for name in _CYCLE]
+    plt.rcParams["axes.prop_cycle"] = cycler(color=colours) + cycler(linestyle=_DASHES)
     _, axes = plt.subplots(rows, columns, figsize=(width, height), layout="constrained", **options)
     return axes
 

@@ -1,4 +1,4 @@
-"""Show a function of the package in a chapter: its source as shipped, so that the page cannot drift from it."""
+"""Show a function of the package in a chapter: its source as shipped, so that no page drifts from it."""
 
 import ast
 import inspect
@@ -9,8 +9,8 @@ from collections.abc import Callable
 def show(*functions: Callable, docstring: bool = False) -> None:
     """Display the source of package functions, without their decorators and (unless asked for) docstrings.
 
-    The text comes from the package at the moment the cell runs, and strict nbval compares it with the stored one:
-    change the function, and the chapter's check is red until the chapter is run again and read again.
+    The text comes from the package at the moment the cell runs, and strict nbval compares it with the stored
+    one: change the function, and the chapter's check is red until the chapter is run again and read again.
     """
     from IPython.display import Markdown, display
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Display a table; numbers stand right, everything else left. Round numbers before: what you pass is shown."""
+    """Display a table; numbers stand right, everything else left. Round before: what you pass is shown."""
     from IPython.display import Markdown, display
 
     display(Markdown(markdown(headings, rows)))
