@@ -23,7 +23,7 @@ test: $(VENV)/.dev ## run every test, the chapters' notebooks included
 	$(BIN)/llmlab check
 
 test-gpu: $(VENV)/.dev ## run the tests that need a CUDA device, in this environment plus CuPy
-	$(BIN)/pip install -q -c constraints.txt -e '.[gpu]'
+	$(BIN)/pip install -q --no-compile -c constraints.txt -e '.[gpu]'
 	$(BIN)/pytest -m gpu -q $(ARGS)
 
 lab: $(VENV)/.book ## open the book in JupyterLab
@@ -47,12 +47,12 @@ $(VENV)/bin/python:
 
 $(VENV)/.train: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing llmlab (once)"
-	@$(BIN)/pip install -q -c constraints.txt -e . && touch $@
+	@$(BIN)/pip install -q --no-compile -c constraints.txt -e . && touch $@
 
 $(VENV)/.book: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing llmlab and the book's tools (once, about a minute)"
-	@$(BIN)/pip install -q -c constraints.txt -e '.[book]' && touch $@ $(VENV)/.train
+	@$(BIN)/pip install -q --no-compile -c constraints.txt -e '.[book]' && touch $@ $(VENV)/.train
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing llmlab and the test tools (once, about a minute)"
-	@$(BIN)/pip install -q -c constraints.txt -e '.[dev]' && touch $@ $(VENV)/.train $(VENV)/.book
+	@$(BIN)/pip install -q --no-compile -c constraints.txt -e '.[dev]' && touch $@ $(VENV)/.train $(VENV)/.book

@@ -43,7 +43,7 @@ class Model:
 class Optimizer:
     """AdamW with warm-up, cosine decay, and clipping by the global norm."""
 
-    lr: float = setting(2e-3, "peak learning rate, per step", limits={">": 0})
+    lr: float = setting(5e-3, "peak learning rate, per step", limits={">": 0})
     lr_end: float = setting(
         0.0, "learning rate at the end, as a fraction of the peak", limits={">=": 0, "<=": 1}
     )
@@ -65,7 +65,7 @@ class Optimizer:
 class Training:
     """How long, how much at once, and on what."""
 
-    steps: int = setting(2000, "optimizer steps", limits={">=": 1}, fixed=False)
+    steps: int = setting(1000, "optimizer steps", limits={">=": 1}, fixed=False)
     B: int = setting(16, "batch: sequences computed at once", limits={">=": 1})
     accumulate: int = setting(1, "batches whose gradients make one step", limits={">=": 1})
     seed: int = setting(
@@ -95,7 +95,7 @@ class Report:
     runs: str = setting("runs", "folder that holds the runs", fixed=False)
     name: str = setting("", "the run's folder in it; default: the corpus and a number", fixed=False)
     eval_every: int = setting(
-        250, "steps between evaluations on held-out text", limits={">=": 1}, fixed=False
+        125, "steps between evaluations on held-out text", limits={">=": 1}, fixed=False
     )
     eval_tokens: int = setting(
         65536, "held-out tokens an evaluation reads, at most", limits={">=": 1}, fixed=False

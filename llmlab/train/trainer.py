@@ -93,6 +93,8 @@ class Trainer:
 
     def evaluate(self) -> float:
         """The mean loss on held-out text, in nats per token."""
+        if self.loss_scale:
+            self.loss_scale.warn_if_stuck()
         training, device = self.config.training, self.config.training.device
         total, count = 0.0, 0
         for tokens, targets in held_out_batches(

@@ -153,7 +153,7 @@ def test_divergence_stops_with_one_clear_line(tiny):
         return Readback(loss=np.float32("nan"), norm=np.float32(1)) if loop.trainer.step == 7 else reading
 
     loop.trainer.train_step = diverging
-    with pytest.raises(UserError, match=r"loss became nan at step 7: .* try an --lr below 0\.002"):
+    with pytest.raises(UserError, match=r"loss became nan at step 7: .* try an --lr below 0\.005"):
         loop.run()
     assert state.load_latest(loop.folder.states)[1]["step"] == 5
 
