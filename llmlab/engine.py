@@ -16,7 +16,6 @@ import math
 import os
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -85,7 +84,7 @@ class Engine:
         self.plans = {what: Plan(actions, part, parameters.dtype) for what, actions in schedules.items()}
         self._runners = [_Runner(self.plans, parameters, own_gradient=w > 0) for w in range(workers)]
         self._pool = ThreadPoolExecutor(workers - 1) if workers > 1 else None
-        self._blas = _blas_controller() if workers > 1 else None
+        self._blas = _single_threaded_blas() if workers > 1 else None
 
     # Public doors
 
@@ -143,9 +142,10 @@ class Engine:
         return memory["arena"] + memory["worker_gradients"] + memory["inputs"]
 
     def close(self) -> None:
-        """End the worker threads. They also end with the program."""
+        """End the worker threads, and give BLAS its own threads back."""
         if self._pool:
             self._pool.shutdown()
+            self._blas.restore_original_limits()
 
     # How it runs
 
@@ -167,10 +167,9 @@ class Engine:
                                         self.observer if w == 0 else None)
             return held[self.loss_name] * _weight(shares[w], held[self.loss_name])
 
-        with self._blas.limit(limits=1) if self._blas else nullcontext():
-            losses = self._share_out(work)
-            if what == "training":
-                self._share_out(self._add_gradients)
+        losses = self._share_out(work)
+        if what == "training":
+            self._share_out(self._add_gradients)
         return np.asarray(sum(losses[1:], losses[0]))
 
     def _share_out(self, work: Callable[[int], Any]) -> list[Any]:
@@ -294,8 +293,8 @@ def _weight(weight: Any, loss: Any) -> Any:
     return weight.astype(loss.dtype) if hasattr(weight, "astype") else loss.dtype.type(weight)
 
 
-def _blas_controller() -> Any:
-    """Sets the number of BLAS threads."""
-    from threadpoolctl import ThreadpoolController
+def _single_threaded_blas() -> Any:
+    """Leave one thread to BLAS, for good: its idle threads spin, on cores that the workers need."""
+    from threadpoolctl import threadpool_limits
 
-    return ThreadpoolController().select(user_api="blas")
+    return threadpool_limits(limits=1, user_api="blas")
