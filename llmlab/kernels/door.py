@@ -52,7 +52,7 @@ def _wants_kernel(text: Callable, args: tuple, kwargs: dict) -> bool:
             "side with cupy.asarray or cupy.asnumpy"
         )
     if on_gpu or (on_host and emulation.active()):
-        return all(getattr(value, "dtype", None) != float64 for value in values)
+        return not any(value.dtype == float64 for value in values if hasattr(value, "dtype"))
     return False
 
 
