@@ -101,7 +101,7 @@ def _kernel(found: list[Token], statement: int, i: int, scopes: list[Scope]) -> 
     while i + 1 < len(found) and found[i].text not in "{};":
         if found[i].text in ("__launch_bounds__", "__attribute__", "__maxnreg__", "__cluster_dims__"):
             end = closing(found, i + 1)
-            if found[i].text == "__launch_bounds__" and found[i + 2].text.isdigit():
+            if found[i].text == "__launch_bounds__" and found[i + 2].text.isdigit() and found[i + 3].text in ",)":
                 max_threads = int(found[i + 2].text)
             i = end + 1
             continue
