@@ -165,20 +165,18 @@ __device__ __forceinline__ void forward_rows(T* r, T* y, float* mean, float* rst
 
 // ---- Backward.
 
-// What one thread has summed over its rows: dweight, dbias and, for a branch with a bias, dx.
-template <int E, int K> struct ColumnSums { float dweight[K][E], dbias[K][E], dx[K][E]; };
-
 // Rows on their way: a ring of STAGES slots in shared memory for each team, filled by asynchronous copies. A slot holds
 // the packs of R rows: dy, x and maybe dr. A thread reads only what it copied itself, so that its own wait is enough and
 // no barrier is needed; and the rows take no registers, which the sums need.
 template <class T, int E, int K, int W, int R, int STAGES>
 struct Ring {
   using Memory = typename Packed<T, E>::Memory;
+  using Place = typename Access<sizeof(Memory) < 4 ? 4 : sizeof(Memory)>::type;  // no two threads share a word
   static constexpr int PACKS = STAGES * R * K * WARP * W;
-  Memory* slots;  // (STAGES, R, K, 32*W)
+  Place* places;  // (STAGES, R, K, 32*W)
 
-  __device__ __forceinline__ Memory* at(int stage, int r, int k, int thread) const {
-    return slots + ((stage * R + r) * K + k) * (WARP * W) + thread;
+  __device__ __forceinline__ Place* at(int stage, int r, int k, int thread) const {
+    return places + ((stage * R + r) * K + k) * (WARP * W) + thread;
   }
   __device__ __forceinline__ void fetch(int stage, int r, const T* row, int thread, int C) const {
 #pragma unroll
@@ -190,36 +188,27 @@ struct Ring {
     }
   }
   __device__ __forceinline__ void get(int stage, int r, int k, int thread, float (&v)[E]) const {
-    Packed<T, E>::from(*at(stage, r, k, thread)).get(v);
+    Packed<T, E>::from(static_cast<Memory>(*at(stage, r, k, thread))).get(v);
   }
 };
 
-// The end of stage one: the teams of a block add up their sums, halving their number at each step, always in the same
-// order; team 0 writes the total. Sum i of a thread has its place in `exchange` 32*W floats from its sum i + 1, so that
-// the lanes of a warp meet 32 different banks.
-template <int E, int K, int W>
-__device__ __forceinline__ void write_block_sum(float* __restrict__ partial, float (&sum)[K][E], float* exchange, int C) {
+// The end of stage one: all threads lay down their sums, then each adds up some columns over the teams, always in the same
+// order, and writes the block's totals. Sum i of a thread lies a pitch of 32*W + 4 floats from its sum i + 1: whether the
+// lanes of a warp are 32 threads at one i, or 4 threads at 8 successive i, they meet 32 different banks.
+template <int S, int E, int K, int W>
+__device__ __forceinline__ void write_block_sums(float* __restrict__ partial, const float (&sums)[S][K][E], float* laid, int C) {
+  constexpr int PITCH = WARP * W + 4, SUMS = S * K * E;  // laid is (teams, S, K, E, PITCH)
   const int thread = threadIdx.x % (WARP * W), team = threadIdx.x / (WARP * W), teams = blockDim.x / (WARP * W);
-  for (int left = teams, half; left > 1; left = half) {
-    half = (left + 1) / 2;
-    __syncthreads();  // no thread still reads the step before
-    if (team >= half && team < left) {
+  __syncthreads();  // no thread still reads its rows there
 #pragma unroll
-      for (int i = 0; i < K * E; i++) exchange[((team - half) * K * E + i) * WARP * W + thread] = sum[i / E][i % E];
-    }
-    __syncthreads();
-    if (team + half < left) {
-#pragma unroll
-      for (int i = 0; i < K * E; i++) sum[i / E][i % E] += exchange[(team * K * E + i) * WARP * W + thread];
-    }
-  }
-  if (team > 0) return;
-#pragma unroll
-  for (int k = 0; k < K; k++) {
-    const int column = column_of<E, W>(k, thread);
-    if (column < C)
-#pragma unroll
-      for (int e = 0; e < E; e++) partial[column + e] = sum[k][e];
+  for (int i = 0; i < SUMS; i++) laid[(team * SUMS + i) * PITCH + thread] = sums[i / (K * E)][i / E % K][i % E];
+  __syncthreads();
+  for (int j = threadIdx.x; j < S * C; j += blockDim.x) {
+    const int s = j / C, c = j % C, k = c / (E * WARP * W), of_thread = c / E % (WARP * W), e = c % E;
+    const float* column = laid + ((s * K + k) * E + e) * PITCH + of_thread;
+    float sum = 0.0f;
+    for (int t = 0; t < teams; t++) sum += column[t * SUMS * PITCH];
+    partial[j] = sum;
   }
 }
 
@@ -233,12 +222,14 @@ __device__ __forceinline__ void backward_rows(T* dx, float* __restrict__ partial
   using Rows = Ring<T, E, K, W, ROWS, STAGES>;
   extern __shared__ uint4 shared[];  // the weights, as a ring of one slot, then a ring for each team
   const int thread = threadIdx.x % (WARP * W), team = threadIdx.x / (WARP * W), teams = blockDim.x / (WARP * W);
-  const Ring<T, E, K, W, 1, 1> weights{reinterpret_cast<typename Rows::Memory*>(shared)};
-  const Rows rows{weights.slots + weights.PACKS + team * Rows::PACKS};
+  const Ring<T, E, K, W, 1, 1> weights{reinterpret_cast<typename Rows::Place*>(shared)};
+  const Rows rows{weights.places + weights.PACKS + team * Rows::PACKS};
 
-  ColumnSums<E, K> sums;
+  // What this thread has summed over its rows: dweight, dbias and, for a branch with a bias, dx.
+  constexpr int S = DX_SUM ? 3 : 2, DWEIGHT = 0, DBIAS = 1, DX = 2;
+  float sums[S][K][E];
 #pragma unroll
-  for (int i = 0; i < K * E; i++) sums.dweight[i / E][i % E] = sums.dbias[i / E][i % E] = sums.dx[i / E][i % E] = 0.0f;
+  for (int i = 0; i < S * K * E; i++) sums[i / (K * E)][i / E % K][i % E] = 0.0f;
 
   auto fetch = [&](int stage, index_t row) {  // one group of copies; an empty one past the last row
     const int columns = row < N ? C : 0;
@@ -297,9 +288,9 @@ __device__ __forceinline__ void backward_rows(T* dx, float* __restrict__ partial
         const float xhat = (x_k[e] - m - shift) * rs, g = dy_k[e] * w_k[e];
         const float through = (g - mean_g - xhat * mean_gx) * rs;
         dx_k[e] = DR ? dx_k[e] + through : through;
-        sums.dweight[k][e] += dy_k[e] * xhat;
-        sums.dbias[k][e] += dy_k[e];
-        if (DX_SUM) sums.dx[k][e] += dx_k[e];
+        sums[DWEIGHT][k][e] += dy_k[e] * xhat;
+        sums[DBIAS][k][e] += dy_k[e];
+        if constexpr (DX_SUM) sums[DX][k][e] += dx_k[e];
       }
       Packed<T, E> pack;
       pack.set(dx_k);
@@ -307,9 +298,6 @@ __device__ __forceinline__ void backward_rows(T* dx, float* __restrict__ partial
     }
   }
 
-  constexpr int S = DX_SUM ? 3 : 2;  // partials is (gridDim.x, S, C)
-  float *partial = partials + static_cast<index_t>(blockIdx.x) * S * C, *exchange = reinterpret_cast<float*>(shared);
-  write_block_sum<E, K, W>(partial, sums.dweight, exchange, C);
-  write_block_sum<E, K, W>(partial + C, sums.dbias, exchange, C);
-  if (DX_SUM) write_block_sum<E, K, W>(partial + 2 * C, sums.dx, exchange, C);
+  float* partial = partials + static_cast<index_t>(blockIdx.x) * S * C;  // partials is (gridDim.x, S, C)
+  write_block_sums<S, E, K, W>(partial, sums, reinterpret_cast<float*>(shared), C);
 }

@@ -92,14 +92,13 @@ def backward_rows(
     if plan is None:
         _wide_backward(dx, dr, dy, x, weight, mean, rstd, gradients, N, C, E)
         return
-    teams = max(1, min(BACKWARD_THREADS // plan.threads, N))
-    row_bytes = plan.slots * x.itemsize
+    row_bytes = plan.shared_bytes(x.itemsize)
     slot_bytes = row_bytes * (2 if dr is None else 3)
+    sums_bytes = 4 * sums * plan.K * plan.E * (plan.threads + 4)  # of a team, laid down at the end
     limit = row.shared_limit(x) - row_bytes  # what the weights leave
-    while teams > 1 and 2 * teams * slot_bytes > limit:
-        teams -= 1
+    teams = max(1, min(BACKWARD_THREADS // plan.threads, N, limit // max(2 * slot_bytes, sums_bytes)))
     stages = min(MOST_STAGES, limit // (teams * slot_bytes))
-    shared = row_bytes + stages * teams * slot_bytes
+    shared = max(row_bytes + stages * teams * slot_bytes, teams * sums_bytes)
     blocks = min(guards.multiprocessors(x), guards.ceil_divide(N, teams))
     partials = namespace(x).empty((blocks, sums, C), float32)
     instance = f"{cuda_type(x.dtype)}, {plan.E}, {plan.K}, {plan.W}, {stages}"

@@ -24,10 +24,9 @@ class Plan:
     def threads(self) -> int:
         return WARP * self.W
 
-    @property
-    def slots(self) -> int:
-        """Elements that the team has room for."""
-        return self.E * self.K * self.threads
+    def shared_bytes(self, itemsize: int) -> int:
+        """What a row takes in shared memory: a place for each pack, of a word at least."""
+        return self.K * self.threads * max(4, self.E * itemsize)
 
 
 def pack_size(C: int, *arrays: Array | None) -> int:
@@ -49,7 +48,7 @@ def plan(C: int, E: int, most_elements: int, itemsize: int) -> Plan | None:
     A thread holds at most ``most_elements`` and 64 bytes. What a warp does for each pack is shared out among warps;
     what it does once a row (the reductions, about half a pack's worth) each does: so W (2 K + 1) is the cost.
     """
-    most_packs = min(most_elements, 64 // itemsize) // E
+    most_packs = min(most_elements // E, 64 // max(4, E * itemsize))
     needed = guards.ceil_divide(C, E * WARP)  # packs of a whole warp
     plans = [Plan(E, guards.ceil_divide(needed, W), W) for W in range(1, MOST_WARPS + 1)]
     return min((p for p in plans if p.K <= most_packs), key=lambda p: p.W * (2 * p.K + 1), default=None)
