@@ -24,6 +24,10 @@ def test_grows_after_good_steps_in_a_row_and_backs_off():
     assert float(scale.inverse[0]) == 1 / 65536
 
 
+def test_counts_again_after_it_has_grown():
+    assert run(LossScale(initial=1.0, interval=2), [True] * 5) == [1, 2, 2, 4, 4]
+
+
 def test_stays_above_its_floor_and_says_so():
     scale = LossScale(initial=2.0, minimum=0.5)
     assert run(scale, [False, False]) == [1.0, 0.5]
