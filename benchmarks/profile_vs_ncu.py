@@ -56,7 +56,11 @@ def patterns() -> list[tuple[str, np.ndarray]]:
     found += [(f"repeats {i}", rng.integers(0, 24, 32)) for i in range(3)]
     found += [("every other lane", alternate), ("four lanes", few), ("pairs", lane // 2), ("quads", lane // 4),
               ("reversed", 31 - lane), ("halves apart", lane % 16 + 32 * (lane // 16)),
-              ("halves alike", lane % 16), ("quarters alike", lane % 8), ("rows", 32 * (lane % 8) + lane // 8)]  # fmt: skip
+              ("halves alike", lane % 16), ("quarters alike", lane % 8), ("rows", 32 * (lane % 8) + lane // 8),
+              ("two apart alike", lane & ~2), ("pairs in one half", np.where(lane < 16, lane // 2, lane + 64)),
+              ("pairs but one", np.where(lane == 5, 200, lane // 2)),
+              ("pairs, then two apart", np.where(lane < 16, lane // 2, lane & ~2)),
+              ("some lanes in pairs", np.where(lane % 4 == 3, -1, lane // 2)), ("last lane apart", np.where(lane == 31, 7, lane))]  # fmt: skip
     return [(name, index.astype(np.int32)) for name, index in found]
 
 

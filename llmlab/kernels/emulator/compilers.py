@@ -22,7 +22,7 @@ RUNTIME = FOLDER / "runtime"
 MODES = ("fast", "check", "profile")
 
 _COMMON = ["-std=c++17", "-fno-exceptions", "-fno-rtti", "-fPIC", "-fvisibility=hidden", "-w"]
-_KERNEL = ["-ffp-contract=off", "-fno-strict-aliasing", "-fno-threadsafe-statics"]
+_KERNEL = ["-ffp-contract=off", "-fno-strict-aliasing", "-fno-threadsafe-statics", "-fno-finite-loops"]
 _WATCHED = ["-g", "-fno-omit-frame-pointer", "-fno-builtin-memcpy", "-fsanitize=thread", "-fsanitize=integer-divide-by-zero"]
 
 
@@ -114,10 +114,10 @@ def _check_platform() -> None:
         raise PlatformError(f"the kernel emulator knows x86-64 and aarch64 processors; this one is {platform.machine()}.")
 
 
-def build(text: str, filename: str, mode: str, options: tuple[str, ...] = ()) -> Path:
+def build(text: str, filename: str, mode: str) -> Path:
     """Compile C++ text to a library that holds the kernels and the engine, or find it in the cache."""
     compiler = find_compiler()
-    flags = [*compiler.kernel_flags(mode), *options]
+    flags = compiler.kernel_flags(mode)
     name = cache.key(text, Path(filename).name, compiler.identity, *flags, *compiler.runtime_flags(mode), _own_text()) + ".so"
 
     def make(output: Path) -> None:

@@ -19,6 +19,7 @@ def read_profile(library: ctypes.CDLL, report: Report) -> Profile:
     """The profile of the launch that has just ended."""
     counts = native.Counts()
     library.emulated_profile(ctypes.byref(counts))
+    report.symbols.look_up(pc for i in range(counts.instruction_count) for pc in _pcs(counts.instructions[i]))
     names = [_stretch_name(stretch) for stretch in report.memory.stretches]
     instructions = [_line_traffic(counts.instructions[i], names, report) for i in range(counts.instruction_count)]
     by_line: dict[tuple, list[LineTraffic]] = defaultdict(list)
@@ -41,8 +42,12 @@ def _stretch_name(stretch: Stretch) -> str:
     return "/".join(argument.parameter.name for argument in ordered)
 
 
+def _pcs(counted: native.Instruction) -> list[int | None]:
+    return list(counted.place.pcs[: counted.place.depth])
+
+
 def _line_traffic(counted: native.Instruction, names: list[str], report: Report) -> LineTraffic:
-    place = report.symbols.user_line(report.symbols.chain(list(counted.place.pcs[: counted.place.depth])))
+    place = report.symbols.user_line(report.symbols.chain(_pcs(counted)))
     file, line = (place.file, place.line) if place else (report.symbols.main_file, 0)
     space, access = _SPACES[Space(counted.space)], _ACCESSES[Access(counted.access)]
     array = names[counted.region] if space == "global" else counted.name.decode()

@@ -24,8 +24,8 @@ def check_limits(
         raise LimitError(f"{name}: {message} {hint}", kernel=name, hint=hint)
 
     threads = block[0] * block[1] * block[2]
-    if min(grid) < 0 or min(block) < 1:
-        refuse(f"grid {grid} and block {block} must be positive.", "Check how they are computed from the array's size.")
+    if min(*grid, *block) < 1:
+        refuse(f"every size of grid {grid} and block {block} must be at least 1.", "Check how they are computed from the array's size.")
     for what, sizes, limits in (("grid", grid, MAX_GRID), ("block", block, MAX_BLOCK)):
         for axis, size, limit in zip("xyz", sizes, limits, strict=True):
             if size > limit:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from . import native
-from .arguments import ArrayArgument, Out, ParameterType, Value, bind
+from .arguments import ArrayArgument, ParameterType, Value, bind
 from .buffers import Memory
 from .compilers import MODES, build
 from .counting import read_profile
@@ -33,7 +33,7 @@ class Module:
 
     Args:
         code: the kernel's text.
-        options: ``-D`` and ``-I`` options, and others that are both NVRTC's and a C++ compiler's; the rest is ignored.
+        options: ``-D`` and ``-I`` options; others are for a GPU's compiler, and mean nothing here.
         name_expressions: instantiations of templates, such as ``"scale<float, 4>"``.
         mode: ``"fast"``; ``"check"``, which watches every access; ``"profile"``, which counts them as well.
         filename: the name of the text in messages.
@@ -68,13 +68,13 @@ class Module:
         if mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}; got {mode!r}")
         self.mode = mode
-        folders = [*include_dirs, *(option[2:] for option in options if option.startswith("-I"))]
-        translation = translate(code, filename, tuple(name_expressions), folders)
+        folders = [*include_dirs, *_values_of(options, "I")]
+        translation = translate(code, filename, tuple(name_expressions), folders, _values_of(options, "D"))
         self._sources, self._translated = translation.sources, translation.translated
         self._kernels = translation.kernels
         self._numbers = {name: number for number, name in enumerate(self._kernels)}
         try:
-            path = build(translation.text, filename, mode, _compiler_options(options))
+            path = build(translation.text, filename, mode)
         except CompileError as error:
             raise CompileError(compile_message(str(error), filename, self._sources)) from None
         self._library = native.load(path)
@@ -127,8 +127,6 @@ class Module:
         check_limits(self._kernels[name], name, grid, block, shared_mem)
         values = bind(name, parameters, args, outputs)
         memory = Memory([v for v in values if isinstance(v, ArrayArgument)], watched=self.mode != "fast")
-        if 0 in grid:
-            return None
         fault = native.Fault()
         with native.launch_lock:
             launch, alive = self._request(name, grid, block, values, memory, shared_mem, time_limit)
@@ -206,9 +204,7 @@ def _time_limit() -> float:
     return float(os.environ.get("LLMLAB_EMULATOR_TIME_LIMIT", "60"))
 
 
-def _compiler_options(options: Sequence[str]) -> tuple[str, ...]:
-    """Definitions and include folders; options for a GPU's compiler (``--use_fast_math`` ...) mean nothing here."""
-    return tuple(option for option in options if option.startswith(("-D", "-U", "-I")))
+def _values_of(options: Sequence[str], letter: str) -> list[str]:
+    """What follows ``-D`` or ``-I``; a GPU compiler's other options (``--use_fast_math`` ...) mean nothing here."""
+    return [option[2:].strip() for option in options if option.startswith(f"-{letter}")]
 
-
-__all__ = ["Module", "Out"]

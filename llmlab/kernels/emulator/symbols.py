@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,26 +28,29 @@ class Symbols:
         self._path = path
         self._files = {Path(file).name: file for file in files}
         self.main_file = main_file
-        self._lines = functools.cache(self._look_up)
+        self._lines: dict[int, list[Location]] = {}
         library.emulated_image_base.restype = ctypes.c_void_p
         self._base = library.emulated_image_base()
 
-    def chain(self, pcs: Sequence[int]) -> list[Location]:
+    def chain(self, pcs: Sequence[int | None]) -> list[Location]:
         """The places from the innermost call outwards, inlined calls included, within the kernel's text."""
-        addresses = tuple(pc - self._base for pc in pcs if pc)
+        self.look_up(pcs)
         chain: list[Location] = []
-        for location in [place for address in addresses for place in self._lines(address)]:
-            if not chain or chain[-1] != location:
-                chain.append(location)
+        for pc in pcs:
+            for location in self._lines.get(pc or 0, []):
+                if not chain or chain[-1] != location:
+                    chain.append(location)
         return chain
 
     def user_line(self, chain: Sequence[Location]) -> Location | None:
         """Of a chain, the innermost place in the main text; failing that, the innermost of all."""
         return next((place for place in chain if place.file == self.main_file), chain[0] if chain else None)
 
-    def _look_up(self, address: int) -> list[Location]:
-        # What was recorded is where the call returns to: one byte before lies the instruction itself.
-        return self._own(self._addr2line(address - 1))
+    def look_up(self, pcs: Iterable[int | None]) -> None:
+        """Ask for many addresses at once what `chain` will be asked one by one."""
+        unknown = sorted({pc for pc in pcs if pc} - self._lines.keys())
+        for pc, answers in zip(unknown, self._addr2line(unknown), strict=False):
+            self._lines[pc] = self._own(answers)
 
     def _own(self, answers: list[str]) -> list[Location]:
         places = []
@@ -59,8 +61,18 @@ class Symbols:
                 places.append(Location(name, int(line)))
         return places
 
-    def _addr2line(self, address: int) -> list[str]:
-        if address < 0 or shutil.which("addr2line") is None:
+    def _addr2line(self, pcs: Sequence[int]) -> list[list[str]]:
+        """For each address the places it comes from, innermost first, as ``file:line``."""
+        if not pcs or shutil.which("addr2line") is None:
             return []
-        command = ["addr2line", "-i", "-e", str(self._path), hex(address)]
-        return subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
+        # What was recorded is where the call returns to: one byte before lies the instruction itself.
+        addresses = "".join(f"{pc - self._base - 1:#x}\n" for pc in pcs)
+        command = ["addr2line", "-a", "-i", "-e", str(self._path)]
+        output = subprocess.run(command, input=addresses, capture_output=True, text=True).stdout
+        groups: list[list[str]] = []
+        for line in output.splitlines():
+            if line.startswith("0x"):
+                groups.append([])
+            else:
+                groups[-1].append(line)
+        return groups

@@ -28,9 +28,17 @@ class Translation:
 
 
 def translate(
-    code: str, filename: str, name_expressions: Sequence[str] = (), include_dirs: Sequence[str | Path] = ()
+    code: str,
+    filename: str,
+    name_expressions: Sequence[str] = (),
+    include_dirs: Sequence[str | Path] = (),
+    macros: Sequence[str] = (),
 ) -> Translation:
-    """Translate CUDA text. Line numbers and file names stay those of the text as given."""
+    """Translate CUDA text. Line numbers and file names stay those of the text as given.
+
+    ``macros`` are definitions as compilers take them, ``NAME`` or ``NAME=VALUE``; they hold for the text, and not
+    for the emulator's own headers, in which a ``-DT=float`` would do harm.
+    """
     expanded = f'#line 1 "{filename}"\n' + with_includes(code, filename, [Path(d) for d in include_dirs])
     plain = without_comments(expanded)
     kernels, shared = find(plain)
@@ -39,7 +47,8 @@ def translate(
         f'#line 1 "<entry of {name}>"\nEMULATED_ENTRY({n}, {name})\n' for n, name in enumerate(launchable)
     )
     body = with_shared_variables(plain, shared)
-    text = f'#include "emulated/device.h"\n{body}\n{entries}'
+    defines = "".join(f"#define {macro.replace('=', ' ', 1) if '=' in macro else macro + ' 1'}\n" for macro in macros)
+    text = f'#include "emulated/device.h"\n{defines}{body}\n{entries}'
     return Translation(text, launchable, source_lines(expanded), source_lines(body))
 
 

@@ -151,7 +151,8 @@ def test_every_kernel_of_the_file_is_tried():
         (1, (1, 1, 65), 0, "65 along z"),
         ((1, 65536), 32, 0, "65536 along y"),
         (1, 32, 227 * 1024 + 1, "227 KiB"),
-        (1, 0, 0, "positive"),
+        (1, 0, 0, "at least 1"),
+        ((3, 0), 32, 0, "at least 1"),
     ],
 )
 def test_limits_of_a_launch(compiled, grid, block, shared_mem, words):

@@ -187,36 +187,52 @@ static void count_sectors(Span *spans, unsigned n, uint64_t &distinct_bytes, uin
   }
 }
 
-// Lanes that share a wavefront: all 32 for accesses of up to 4 bytes, 16 for 8 bytes, 8 for 16 bytes.
-static unsigned lanes_at_once(uint32_t bytes) { return bytes <= 4 ? 32 : bytes == 8 ? 16 : 8; }
+// Passes through shared memory, and the fewest that the same lanes could need.
+struct Passes {
+  uint32_t wavefronts, ideal;
+};
 
-// A wavefront delivers one word of each bank: the bank of which most different words are wanted decides.
-static uint32_t count_wavefronts(const Span *by_lane, unsigned mask, uint32_t bytes) {
-  const unsigned step = lanes_at_once(bytes);
-  uint32_t total = 0;
-  for (unsigned first = 0; first < WARP; first += step) {
-    uint64_t words[BANKS][WARP * 4];
-    unsigned wanted[BANKS] = {}, most = 0;
-    for (unsigned lane = first; lane < first + step; lane++) {
-      if (!(mask >> lane & 1)) continue;
-      for (uint64_t word = by_lane[lane].begin / 4; word <= (by_lane[lane].end - 1) / 4; word++) {
-        const unsigned bank = word % BANKS;
-        unsigned i = 0;
-        while (i < wanted[bank] && words[bank][i] != word) i++;
-        if (i == wanted[bank]) words[bank][wanted[bank]++] = word;
-        if (wanted[bank] > most) most = wanted[bank];
-      }
+// One word of each bank a wavefront: the bank of which most different words are wanted decides.
+static Passes passes_of(const Span *by_lane, unsigned mask, unsigned first, unsigned end) {
+  uint64_t words[BANKS][WARP * 4];
+  unsigned wanted[BANKS] = {}, most = 0;
+  for (unsigned lane = first; lane < end; lane++) {
+    if (!(mask >> lane & 1)) continue;
+    for (uint64_t word = by_lane[lane].begin / 4; word <= (by_lane[lane].end - 1) / 4; word++) {
+      const unsigned bank = word % BANKS;
+      unsigned i = 0;
+      while (i < wanted[bank] && words[bank][i] != word) i++;
+      if (i == wanted[bank]) words[bank][wanted[bank]++] = word;
+      if (wanted[bank] > most) most = wanted[bank];
     }
-    total += most;
   }
-  return total;
+  return {most, most > 0};
 }
 
-static uint32_t fewest_wavefronts(unsigned mask, uint32_t bytes) {
-  const unsigned step = lanes_at_once(bytes), group = step == 32 ? 0xffffffffu : (1u << step) - 1;
-  uint32_t total = 0;
-  for (unsigned first = 0; first < WARP; first += step) total += (mask >> first & group) != 0;
-  return total;
+// Do all lanes want what the lane `apart` from them wants, or that lane nothing?
+static bool alike(const Span *by_lane, unsigned mask, unsigned first, unsigned end, unsigned apart) {
+  for (unsigned lane = first; lane < end; lane++) {
+    const bool both = mask >> lane & 1 && mask >> (lane ^ apart) & 1;
+    if (both && by_lane[lane].begin != by_lane[lane ^ apart].begin) return false;
+  }
+  return true;
+}
+
+// Two groups of lanes take turns; a load serves both at once if neighbours want the same.
+static Passes in_turns(const Span *by_lane, unsigned mask, unsigned first, unsigned end, bool load) {
+  if (load && (alike(by_lane, mask, first, end, 1) || alike(by_lane, mask, first, end, 2)))
+    return passes_of(by_lane, mask, first, end);
+  const unsigned middle = (first + end) / 2;
+  const Passes a = passes_of(by_lane, mask, first, middle), b = passes_of(by_lane, mask, middle, end);
+  return {a.wavefronts + b.wavefronts, a.ideal + b.ideal};
+}
+
+// Accesses of up to 4 bytes: the warp at once; of 8 bytes: two halves in turn; of 16 bytes: in each half, two quarters.
+static Passes count_passes(const Span *by_lane, unsigned mask, uint32_t bytes, bool load) {
+  if (bytes <= 4) return passes_of(by_lane, mask, 0, WARP);
+  if (bytes == 8) return in_turns(by_lane, mask, 0, WARP, load);
+  const Passes low = in_turns(by_lane, mask, 0, WARP / 2, load), high = in_turns(by_lane, mask, WARP / 2, WARP, load);
+  return {low.wavefronts + high.wavefronts, low.ideal + high.ideal};
 }
 
 static const char *array_begin(const Instruction &instruction, const char *address) {
@@ -239,9 +255,10 @@ static void count_request(const Event *events, unsigned n, unsigned warp) {
   uint64_t distinct_bytes;
   count_sectors(spans, n, distinct_bytes, request.sectors);
   if (instruction.space == Space::shared) {
-    request.wavefronts = count_wavefronts(by_lane, request.lanes, instruction.bytes);
-    instruction.wavefronts += request.wavefronts;
-    instruction.ideal_wavefronts += fewest_wavefronts(request.lanes, instruction.bytes);
+    const Passes passes = count_passes(by_lane, request.lanes, instruction.bytes, instruction.access == Access::read);
+    request.wavefronts = passes.wavefronts;
+    instruction.wavefronts += passes.wavefronts;
+    instruction.ideal_wavefronts += passes.ideal;
   } else {
     instruction.sectors += request.sectors;
     instruction.ideal_sectors += (distinct_bytes + SECTOR - 1) / SECTOR;
