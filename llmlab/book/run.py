@@ -15,7 +15,7 @@ from llmlab.errors import UserError
 def run(chapter: Chapter) -> bool:
     """Execute the chapter from its source; write its notebook; return whether that changed a file.
 
-    The source is brought into the form that jupytext writes. Raises `UserError` with the cell and its traceback
+    The source is brought into the form that jupytext writes. Raises `UserError` with cell and traceback
     if a cell raises: then both files stay as they were.
     """
     notebook = execute(chapter)

@@ -141,6 +141,7 @@ def browser_page(tmp_path):
             )
             contexts.append(context)
             page = context.pages[0]
+            page.set_default_timeout(60_000)
             page.foreign, page.problems = [], []
             local = (address, "data:", "blob:", address.replace("http:", "ws:"))
 

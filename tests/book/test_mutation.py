@@ -1,4 +1,7 @@
-"""The book's check can fail: one constant changed in a chapter, an op or a stored output turns it red."""
+"""The book's check can fail: one constant changed in a chapter, an op or a stored output turns it red.
+
+`make test` runs the check on the same chapter unchanged, where it is green.
+"""
 
 import os
 import shutil
@@ -37,18 +40,13 @@ def check(root: Path) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("file", "old", "new", "found_by"),
     [
-        (None, None, None, "✓ 1 chapter: whole"),
         (f"chapters/{CHAPTER}.md", "initialise(seed=0)", "initialise(seed=1)", "'p = initialise(seed=1)'"),
         ("llmlab/ops/gelu.py", "\n_B = _A * 0.044715", "\n_B = _A * 0.054715", "gelu(-1), gelu(1)"),
         (f"chapters/{CHAPTER}.ipynb", "34,688 parameters", "34,689 parameters", "34,689 param"),
     ],
-    ids=["nothing", "a chapter", "an op", "a stored output"],
+    ids=["a chapter", "an op", "a stored output"],
 )
 def test_one_changed_constant_turns_the_check_red(copy, file, old, new, found_by):
-    if file is None:
-        code, report = check(copy)
-        assert (code, found_by in report) == (0, True), report
-        return
     path = copy / file
     text = path.read_text(encoding="utf-8")
     assert text.count(old) == 1
