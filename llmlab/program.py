@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,12 @@ class Call:
 
     action: Action
     node: Node
-    make: Callable[[], Any]
+    make: functools.partial
+
+    def unchecked(self) -> Call:
+        """The same call past the guard at the op's door, which has nothing new to say about the same arrays."""
+        inner = getattr(self.make.func, "__wrapped__", self.make.func)
+        return replace(self, make=functools.partial(inner, *self.make.args, **self.make.keywords))
 
 
 class Plan:

@@ -23,7 +23,8 @@ from llmlab.ops._check import checked
 from llmlab.ops._precision import mixed_precision, result
 from llmlab.ops._rows import row_dot, row_sum
 
-_QUERIES = 128  # in a run: scores that stay in the cache, products large enough to be fast
+_QUERIES = 128  # in a run: the later the keys, the more of them no query of the run sees
+_SCORES = 1 << 19  # alive at once: they stay in the cache, and calls are long enough for threads to overlap
 
 
 def _check_heads(qkv: Array, heads: int, **_) -> None:
@@ -38,10 +39,12 @@ def _heads(x: Array, heads: int) -> Array:
     return x.reshape(B, T, heads, C // heads).transpose(0, 2, 1, 3)
 
 
-def _query_tiles(T: int) -> Iterator[slice]:
-    """The queries in runs, from the last to the first: the first run visited sees every key."""
-    for start in reversed(range(0, T, _QUERIES)):
-        yield slice(start, min(start + _QUERIES, T))
+def _tiles(B: int, heads: int, T: int) -> Iterator[tuple[slice, slice]]:
+    """Sequences and queries in runs; the queries from the last to the first: the first run sees every key."""
+    step = max(1, _SCORES // (heads * min(T, _QUERIES) * max(1, T)))
+    for b in range(0, B, step):
+        for start in reversed(range(0, T, _QUERIES)):
+            yield slice(b, min(b + step, B)), slice(start, min(start + _QUERIES, T))
 
 
 def _after(like: Array) -> Array:
@@ -57,9 +60,9 @@ def _scaled(q: Array) -> Array:
 
 def _scores(scaled: Array, k: Array, after: Array) -> Array:
     """s = q kᵀ/√D of the last n of m places with them all, -∞ where the key comes after the query."""
-    (H, n, _), m = scaled.shape, k.shape[1]
-    s = namespace(k).matmul(scaled, k.swapaxes(1, 2), out=scratch((H, n, m), k.dtype, k))
-    s[:, :, m - n:] += after[:n, :n]
+    (B, H, n, _), m = scaled.shape, k.shape[2]
+    s = namespace(k).matmul(scaled, k.swapaxes(2, 3), out=scratch((B, H, n, m), k.dtype, k))
+    s[..., m - n:] += after[:n, :n]
     return s
 
 
@@ -85,10 +88,9 @@ def forward(
     lse = result(lse, (B, heads, T), qkv)
     q, k, v, out = (_heads(x, heads) for x in (*_thirds(qkv), y))
     after = _after(qkv)
-    for b in range(B):
-        for i in _query_tiles(T):
-            with scratch_frame():
-                _attend(q[b, :, i], k[b, :, :i.stop], v[b, :, :i.stop], after, out[b, :, i], lse[b, :, i])
+    for b, i in _tiles(B, heads, T):
+        with scratch_frame():
+            _attend(q[b, :, i], k[b, :, :i.stop], v[b, :, :i.stop], after, out[b, :, i], lse[b, :, i])
     return y, lse
 
 
@@ -99,7 +101,7 @@ def _thirds(qkv: Array) -> tuple[Array, Array, Array]:
 
 
 def _attend(q: Array, k: Array, v: Array, after: Array, y: Array, lse: Array) -> None:
-    """A run of queries (H, n, D) attends to the keys (H, m, D) up to the last of them."""
+    """A run of queries (b, H, n, D) attends to the keys (b, H, m, D) up to the last of them."""
     xp = namespace(q)
     s = _scores(_scaled(q), k, after)
     # p = exp(s - m), l = Σ_j p
@@ -134,13 +136,13 @@ def backward(
     q, k, v, dq, dk, dv, o, do = (
         _heads(x, heads) for x in (*_thirds(qkv), *_thirds(dqkv), y, dy))
     after = _after(qkv)
-    for b in range(len(qkv)):
-        for i in _query_tiles(qkv.shape[1]):
-            j = slice(0, i.stop)
-            with scratch_frame():
-                _attend_backward(
-                    do[b, :, i], q[b, :, i], k[b, :, j], v[b, :, j], after, o[b, :, i], lse[b, :, i],
-                    dq[b, :, i], dk[b, :, j], dv[b, :, j], first=i.stop == qkv.shape[1])
+    B, T, _ = qkv.shape
+    for b, i in _tiles(B, heads, T):
+        j = slice(0, i.stop)
+        with scratch_frame():
+            _attend_backward(
+                do[b, :, i], q[b, :, i], k[b, :, j], v[b, :, j], after, o[b, :, i], lse[b, :, i],
+                dq[b, :, i], dk[b, :, j], dv[b, :, j], first=i.stop == T)
     return dqkv
 
 
@@ -156,15 +158,15 @@ def _attend_backward(
     s -= lse[..., None]
     p = xp.exp(s, out=s)
     # dv = pᵀ dy
-    _product(p.swapaxes(1, 2), dy, dv, first)
+    _product(p.swapaxes(2, 3), dy, dv, first)
     # ds = p (dy vᵀ - Σ_d dy y)
-    ds = xp.matmul(dy, v.swapaxes(1, 2), out=scratch(p.shape, p.dtype, p))
+    ds = xp.matmul(dy, v.swapaxes(2, 3), out=scratch(p.shape, p.dtype, p))
     ds -= row_dot(dy, y)[..., None]
     ds *= p
     # dq = ds k / √D,  dk = dsᵀ q / √D
     xp.matmul(ds, k, out=dq)
     dq *= 1 / math.sqrt(q.shape[-1])
-    _product(ds.swapaxes(1, 2), scaled, dk, first)
+    _product(ds.swapaxes(2, 3), scaled, dk, first)
 
 
 def _product(a: Array, b: Array, out: Array, first: bool) -> None:
