@@ -26,17 +26,19 @@ def test_an_id_outside_the_vocabulary_is_refused_and_nothing_is_written(tmp_path
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("index", [int, np.int32, np.uint32, np.int64])
-def test_tokens_at_the_end_of_a_sparse_5_gib_shard(tmp_path, index):
-    count = 5 * 2**30 // 4
-    sparse = np.lib.format.open_memmap(tmp_path / "big.npy", mode="w+", dtype=np.uint32, shape=(count,))
-    sparse[-256:] = np.arange(100_000, 100_256)
+@pytest.mark.parametrize(
+    ("index", "start"),
+    [(int, 5 * 2**29 - 256), (np.uint32, 5 * 2**29 - 256), (np.int64, 2**31 - 100), (np.int32, 2**31 - 100)],
+)
+def test_tokens_beyond_2_gib_of_a_sparse_5_gib_shard(tmp_path, index, start):
+    sparse = np.lib.format.open_memmap(tmp_path / "big.npy", mode="w+", dtype=np.uint16, shape=(5 * 2**29,))
+    written = np.arange(65_535 - 255, 65_536)
+    sparse[start : start + 256] = written
     sparse.flush()
     del sparse
     tokens = shards.Tokens([tmp_path / "big.npy"])
-    assert len(tokens) == count
-    assert tokens.read(index(count - 256), index(256)).tolist() == list(range(100_000, 100_256))
-    assert tokens.read(index(count - 300), 4).tolist() == [0, 0, 0, 0]
+    assert tokens.read(index(start), index(256)).tolist() == written.tolist()
+    assert tokens.read(index(start - 4), index(4)).tolist() == [0, 0, 0, 0]
 
 
 @given(st.lists(st.lists(st.integers(0, 255), max_size=7), min_size=1, max_size=5), st.data())
