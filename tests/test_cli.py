@@ -87,6 +87,8 @@ def test_flags_go_before_the_file(here, capsys):
         (["data", "write", "shards", "--data", "none.txt"], "no such file or folder"),
         (["data", "write", "shards", "--held-out", "1"], "--held-out 1.0: must be > 0 and < 1"),
         (["data", "write", "/proc/none", "--data", "t.txt"], "cannot be written: No such file"),
+        (["memory", "--V", "0"], "--V 0: must be >= 1"),
+        (["memory", "--C", "130"], "C = 130 is not divisible by H = 4"),
         (["data"], "the following arguments are required: list | write"),
     ],
 )
@@ -120,7 +122,7 @@ def test_ctrl_c_saves_says_how_to_go_on_and_exits_130(here):
     assert saved.exists()
 
 
-@pytest.mark.parametrize("name", ["train", "sample", "data", "doctor"])
+@pytest.mark.parametrize("name", ["train", "sample", "data", "memory", "doctor"])
 def test_every_command_explains_itself(name, capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main([name, "--help"])
@@ -167,6 +169,24 @@ def test_a_reader_that_goes_away_is_no_error():
         shell=True, executable="/bin/bash", capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert "Traceback" not in ran.stderr
+
+
+def test_memory_counts_parameters_and_says_what_the_engine_will_hold(capsys):
+    code, out, _ = said(capsys, "memory", "--model", "gpt2")
+    assert code == 0
+    assert "124,439,808 parameters, 16 x 1024 tokens at once, float32; in GiB" in out
+
+    from llmlab.engine import Engine
+    from llmlab.models import gpt2
+    from llmlab.parameters import Parameters
+
+    graph = gpt2.build(gpt2.Config(), 16)
+    peaks = [
+        Engine(graph, Parameters(graph.parameters), policy).predicted_peak for policy in ("none", "full")
+    ]
+    _, out, _ = said(capsys, "memory")
+    found = next(line for line in out.splitlines() if line.startswith("activations, peak")).split()
+    assert [found[2], found[4]] == [f"{peak / 2**30:.3f}" for peak in peaks]
 
 
 def test_user_errors_are_value_errors():
