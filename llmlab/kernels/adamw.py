@@ -31,9 +31,21 @@ def global_norm(grad: Array, inverse_scale: float | Array = 1.0, *, norm: Array 
 
 
 def update(
-    master: Array, grad: Array, m: Array, v: Array, compute: Array | None, norm: Array, step: Array,
-    lr: float | Array, inverse_scale: float | Array, beta1: float, beta2: float, eps: float,
-    weight_decay: float, clip: float, decay_end: int,
+    master: Array,
+    grad: Array,
+    m: Array,
+    v: Array,
+    compute: Array | None,
+    norm: Array,
+    step: Array,
+    lr: float | Array,
+    inverse_scale: float | Array,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    clip: float,
+    decay_end: int,
 ) -> Any:
     if compute is None or compute is master:
         T, compute = "float", None
@@ -43,24 +55,57 @@ def update(
         return NotImplemented
     for name, buffer in (("master", master), ("m", m), ("v", v), ("compute", compute), ("step", step)):
         if buffer is not None and not buffer.flags.c_contiguous:
-            raise ValueError(f"{name} is a view with strides {buffer.strides}; a kernel writes contiguous buffers only")
+            raise ValueError(
+                f"{name} is a view with strides {buffer.strides}; a kernel writes contiguous buffers only"
+            )
     if step.dtype != np.int64 or step.shape != (1,):
         raise TypeError(f"step is {step.dtype} of shape {step.shape}; it needs to be int64 of shape (1,)")
     grad = guards.contiguous(grad)
     kernels, n = load("adamw"), master.size
     shared = namespace(master).empty(5, float32)
     prepare = kernels.get_function("prepare_update")
-    prepare((1,), (1,), (shared, step, norm, *_scalar("lr", lr, master), *_scalar("inverse_scale", inverse_scale, master),
-                         float(beta1), float(beta2), float(weight_decay), float(clip)))
+    prepare(
+        (1,),
+        (1,),
+        (
+            shared,
+            step,
+            norm,
+            *_scalar("lr", lr, master),
+            *_scalar("inverse_scale", inverse_scale, master),
+            float(beta1),
+            float(beta2),
+            float(weight_decay),
+            float(clip),
+        ),
+    )
     if n == 0:
         return None
-    aligned = all(guards.address(b) % (_PACK * b.itemsize) == 0 for b in (master, grad, m, v, compute) if b is not None)
+    aligned = all(
+        guards.address(b) % (_PACK * b.itemsize) == 0 for b in (master, grad, m, v, compute) if b is not None
+    )
     E = _PACK if aligned else 1
     blocks = min(guards.ceil_divide(n, _UPDATE_THREADS * E), 2**31 - 1)
     kernel = kernels.get_function(f"adamw_update<{T}, {E}>")
-    kernel((blocks,), (_UPDATE_THREADS,), (
-        master, grad, m, v, null if compute is None else compute, shared, beta1, 1.0 - beta1, beta2, 1.0 - beta2,
-        eps, int(decay_end), n))
+    kernel(
+        (blocks,),
+        (_UPDATE_THREADS,),
+        (
+            master,
+            grad,
+            m,
+            v,
+            null if compute is None else compute,
+            shared,
+            beta1,
+            1.0 - beta1,
+            beta2,
+            1.0 - beta2,
+            eps,
+            int(decay_end),
+            n,
+        ),
+    )
     return None
 
 
@@ -69,7 +114,9 @@ def _scalar(name: str, value: float | Array, like: Array) -> tuple[Any, float]:
     if isinstance(value, np.generic | int | float):
         return null, float(value)
     if value.size != 1:
-        raise ValueError(f"{name} has shape {value.shape}; it needs to be a number or an array of one element")
+        raise ValueError(
+            f"{name} has shape {value.shape}; it needs to be a number or an array of one element"
+        )
     if is_cupy(like) and not is_cupy(value):
         return null, float(value.item())
     return namespace(value).asarray(value, float32).reshape(1), 0.0

@@ -3,9 +3,9 @@
 //
 // Fused: softmax, loss, and the gradient by the logits; neither probabilities nor their logarithms reach memory.
 // Traffic: forward_backward reads the logits once and writes dlogits once, where it may, over the logits themselves.
-//   The resident_ kernel holds rows in shared memory, into which they must fit, as whole 16-byte packs.
+//   The resident_ kernel holds rows in shared memory, which must have room for two, as whole 16-byte packs.
 //   Otherwise a row is read twice, the second time mostly from the L2, where it was a moment ago.
-// Launch: a block a row, of up to 1024 threads; resident_: as many blocks as run at once, which walk over the rows.
+// Launch: a block a row, of up to 1024 threads; resident_: as many blocks as run at once, of up to 512, which walk over rows.
 // Deterministic: a row's sum is added in an order that only the launch shape decides; counts are whole numbers.
 // A target outside the vocabulary that is not ignored gives NaN as the row's loss and gradient: no wrong number, and an
 // optimizer that refuses non-finite gradients refuses the step.
@@ -188,32 +188,25 @@ cross_entropy_forward_backward(float* losses, T* dlogits, const T* logits, const
   stream_gradient<ALIGNED>(dlogits + row * V, z, lse, target, vocabulary, V);
 }
 
-// ---- Rows of whole packs that fit into shared memory: read once.
+// ---- Rows of whole packs, of which shared memory holds one for each of at least two blocks: read once.
 
-// Row after row. With two BUFFERS the copies of the block's next row are on their way to one while it works on the other;
-// with one, a second block on the multiprocessor works meanwhile. A thread works on what it copied itself, so that its own
-// wait is enough; only the target's logit is read behind a barrier.
-template <class T, class I, int BUFFERS>
-__global__ void __launch_bounds__(1024, 1)
+// Row after row; while this block waits for its next row, another block of the multiprocessor works on its own. A thread
+// works on what it copied itself, so that its own wait is enough; only the target's logit is read behind a barrier.
+template <class T, class I>
+__global__ void __launch_bounds__(512, 2)
 resident_forward_backward(float* losses, T* dlogits, const T* logits, const I* targets, const float* dloss, int dloss_stride,
                           float dloss_value, const long long* count, long long ignore_index, int vocabulary, int V, index_t N) {
   constexpr int E = 16 / sizeof(T);
-  extern __shared__ uint4 buffers[];  // (BUFFERS, V / E)
+  extern __shared__ uint4 z[];  // the row
   const int first = threadIdx.x * E, step = blockDim.x * E;
-  auto fetch = [&](int buffer, index_t row) {  // one group of copies; an empty one past the last row
-    if (row < N)
-      for (int c = first; c < V; c += step) cp_async(&buffers[(buffer * V + c) / E], logits + row * V + c);
-    cp_async_commit();
-  };
-  int turn = 0, buffer = 0;
-  fetch(0, blockIdx.x);
+  int turn = 0;
   for (index_t row = blockIdx.x; row < N; row += gridDim.x) {
-    if (BUFFERS == 2) fetch(buffer ^ 1, row + gridDim.x);
+    for (int c = first; c < V; c += step) cp_async(&z[c / E], logits + row * V + c);
+    cp_async_commit();
     const Target target = target_of(row, targets, ignore_index, vocabulary, {dloss, dloss_stride, dloss_value, count});
-    const uint4* z = buffers + buffer * (V / E);
     float v[E];
     Denominator d = {LOWEST, 0.0f};
-    cp_async_wait<BUFFERS - 1>();  // this row is here; the next may still be on its way
+    cp_async_wait<0>();
 #pragma unroll 4
     for (int c = first; c < vocabulary; c += step) {
       Packed<T, E>::from(z[c / E]).get(v);
@@ -234,9 +227,7 @@ resident_forward_backward(float* losses, T* dlogits, const T* logits, const I* t
       }
       pack.store(dlogits + row * V + c);
     }
-    if (BUFFERS == 2) buffer ^= 1;
     __syncthreads();  // thread 0 has read the target's logit
-    if (BUFFERS == 1) fetch(0, row + gridDim.x);
   }
 }
 

@@ -1,4 +1,4 @@
-"""Launches ``cross_entropy.cu`` for ``llmlab.ops.cross_entropy``, whose doors have checked shapes and dtypes."""
+"""Launches ``cross_entropy.cu`` for ``llmlab.ops.cross_entropy``, whose doors have checked the arguments."""
 
 from __future__ import annotations
 
@@ -11,13 +11,20 @@ from llmlab.kernels import guards, row
 from llmlab.kernels.loader import load
 from llmlab.kernels.signature import cuda_type, null
 
-_THREADS = 1024
+_THREADS, _RESIDENT_THREADS = 1024, 512
+_STATIC_SHARED = 2048  # bytes a block takes besides its row, the driver's included
 _REDUCE_THREADS = 1024
 
 
 def forward(
-    logits: Array, targets: Array, ignore_index: int = -100, vocabulary: int | None = None,
-    reduction: str = "mean", *, loss: Array | None = None, lse: Array | None = None,
+    logits: Array,
+    targets: Array,
+    ignore_index: int = -100,
+    vocabulary: int | None = None,
+    reduction: str = "mean",
+    *,
+    loss: Array | None = None,
+    lse: Array | None = None,
 ) -> tuple[Array, Array]:
     lse = guards.result("lse", lse, targets.shape, float32, like=logits)
     loss, losses = _losses(loss, targets, reduction, logits)
@@ -26,14 +33,25 @@ def forward(
     count = _count(targets, ignore_index, reduction)
     if targets.size:
         kernel = _kernel("cross_entropy_forward", logits, targets, guards.packs(V, logits))
-        kernel((targets.size,), (_threads(logits),), (losses, lse, logits, targets, ignore_index, vocabulary or V, V))
+        kernel(
+            (targets.size,),
+            (_threads(logits),),
+            (losses, lse, logits, targets, ignore_index, vocabulary or V, V),
+        )
     _reduce(loss, losses, count, reduction)
     return loss, lse
 
 
 def backward(
-    dloss: Array | float, logits: Array, targets: Array, lse: Array, ignore_index: int = -100,
-    vocabulary: int | None = None, reduction: str = "mean", *, dlogits: Array | None = None,
+    dloss: Array | float,
+    logits: Array,
+    targets: Array,
+    lse: Array,
+    ignore_index: int = -100,
+    vocabulary: int | None = None,
+    reduction: str = "mean",
+    *,
+    dlogits: Array | None = None,
 ) -> Array:
     dlogits = guards.result("dlogits", dlogits, logits.shape, logits.dtype, like=logits)
     if targets.size == 0:
@@ -43,15 +61,34 @@ def backward(
     count = _count(targets, ignore_index, reduction)
     kernel = _kernel("cross_entropy_backward", logits, targets, guards.packs(V, logits, dlogits))
     weights = _weights(dloss, targets, reduction)
-    kernel((targets.size,), (_threads(logits),), (
-        dlogits, logits, targets, lse, *weights, null if count is None else count, ignore_index, vocabulary or V, V))
+    kernel(
+        (targets.size,),
+        (_threads(logits),),
+        (
+            dlogits,
+            logits,
+            targets,
+            lse,
+            *weights,
+            null if count is None else count,
+            ignore_index,
+            vocabulary or V,
+            V,
+        ),
+    )
     return dlogits
 
 
 def forward_backward(
-    logits: Array, targets: Array, dloss: Array | float = 1.0, ignore_index: int = -100,
-    vocabulary: int | None = None, reduction: str = "mean",
-    *, loss: Array | None = None, dlogits: Array | None = None,
+    logits: Array,
+    targets: Array,
+    dloss: Array | float = 1.0,
+    ignore_index: int = -100,
+    vocabulary: int | None = None,
+    reduction: str = "mean",
+    *,
+    loss: Array | None = None,
+    dlogits: Array | None = None,
 ) -> tuple[Array, Array]:
     dlogits = guards.result("dlogits", dlogits, logits.shape, logits.dtype, like=logits)
     loss, losses = _losses(loss, targets, reduction, logits)
@@ -60,33 +97,38 @@ def forward_backward(
     count = _count(targets, ignore_index, reduction)
     if N:
         aligned = guards.packs(V, logits, dlogits)
-        args = (losses, dlogits, logits, targets, *_weights(dloss, targets, reduction), null if count is None else count,
-                ignore_index, vocabulary or V, V)
-        threads = _threads(logits)
-        plan = _resident(logits, threads) if aligned else None
-        if plan is not None:
-            buffers, threads, blocks = plan
+        args = (
+            losses,
+            dlogits,
+            logits,
+            targets,
+            *_weights(dloss, targets, reduction),
+            null if count is None else count,
+            ignore_index,
+            vocabulary or V,
+            V,
+        )
+        row_bytes = V * logits.itemsize
+        if aligned and row_bytes + _STATIC_SHARED <= row.shared_limit(logits, blocks=2):
+            threads = min(_RESIDENT_THREADS, _threads(logits))
+            resident = min(2048 // threads, row.shared_limit(logits) // (row_bytes + _STATIC_SHARED))
             kernel = load("cross_entropy").get_function(
-                f"resident_forward_backward<{cuda_type(logits.dtype)}, {cuda_type(targets.dtype)}, {buffers}>")
-            kernel((min(N, blocks),), (threads,), (*args, N), shared_mem=buffers * V * logits.itemsize)
+                f"resident_forward_backward<{cuda_type(logits.dtype)}, {cuda_type(targets.dtype)}>"
+            )
+            blocks = min(N, resident * guards.multiprocessors(logits))
+            kernel((blocks,), (threads,), (*args, N), shared_mem=row_bytes)
         else:
             kernel = _kernel("cross_entropy_forward_backward", logits, targets, aligned)
-            kernel((N,), (threads,), args)
+            kernel((N,), (_threads(logits),), args)
     _reduce(loss, losses, count, reduction)
     return loss, dlogits
 
 
 def _kernel(name: str, logits: Array, targets: Array, aligned: bool) -> Any:
-    instance = f"{name}<{cuda_type(logits.dtype)}, {cuda_type(targets.dtype)}, {'true' if aligned else 'false'}>"
+    instance = (
+        f"{name}<{cuda_type(logits.dtype)}, {cuda_type(targets.dtype)}, {'true' if aligned else 'false'}>"
+    )
     return load("cross_entropy").get_function(instance)
-
-
-def _resident(logits: Array, threads: int) -> tuple[int, int, int] | None:
-    """Buffers and threads of a block, and blocks, for rows held in shared memory; None if a row does not fit there."""
-    row_bytes, limit = logits.shape[-1] * logits.itemsize, row.shared_limit(logits)
-    if 2 * row_bytes > limit:
-        return None
-    return 2, threads, guards.multiprocessors(logits) * min(2048 // threads, limit // (2 * row_bytes))
 
 
 def _threads(logits: Array) -> int:
@@ -132,8 +174,11 @@ def _weights(dloss: Array | float, targets: Array, reduction: str) -> tuple[Any,
     if is_cupy(targets) and not is_cupy(dloss):
         dloss = namespace(targets).asarray(dloss)
     if reduction == "none" and dloss.size != 1 and dloss.shape != targets.shape:
-        raise ValueError(f"dloss has shape {dloss.shape}; it needs to be one number or {targets.shape} like targets")
+        raise ValueError(
+            f"dloss has shape {dloss.shape}; it needs to be one number or {targets.shape} like targets"
+        )
     if reduction != "none" and dloss.size != 1:
-        raise ValueError(f"dloss has shape {dloss.shape}; with reduction {reduction!r} it needs to be one number")
+        raise ValueError(
+            f"dloss has shape {dloss.shape}; with reduction {reduction!r} it needs to be one number"
+        )
     return guards.contiguous(namespace(dloss).asarray(dloss, float32)), int(dloss.size != 1), 0.0
-

@@ -1,7 +1,8 @@
-"""Matrix products by cuBLAS: operands in any dtype of ours, sums in float32, the result added where it is wanted.
+"""Matrix products by cuBLAS: operands in any dtype of ours, sums in float32, the result added where it is
+wanted.
 
-CuPy loads the library, but refuses its own calls while a CUDA graph is captured. So it is called here by ctypes, with a
-handle and a workspace of our own, on CuPy's current stream.
+CuPy loads the library, but refuses its own calls while a CUDA graph is captured. So it is called here by
+ctypes, with a handle and a workspace of our own, on CuPy's current stream.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ def product(
 ) -> None:
     """out = a b, or out += a b with ``add``; a or b transposed on request.
 
-    a and b: matrices of one dtype; out: a matrix of that dtype, or float32 to receive the sums as they are. All
-    C-contiguous. Adding into float32 costs no pass of its own: the product reads and writes what it would write anyway.
-    NumPy arrays (kernels emulated) are multiplied by NumPy in float32.
+    a and b: matrices of one dtype; out: a matrix of that dtype, or float32 to receive the sums as they are.
+    All C-contiguous. Adding into float32 costs no pass of its own: the product reads and writes what it would
+    write anyway. NumPy arrays (kernels emulated) are multiplied by NumPy in float32.
 
     >>> import numpy as np
     >>> total = np.ones((1, 1), np.float32)
@@ -44,22 +45,40 @@ def product(
 
 
 def _on_gpu(a: Array, b: Array, out: Array, transpose_a: bool, transpose_b: bool, add: bool) -> None:
-    # cuBLAS counts columns first: it sees each of our matrices transposed, and computes outᵀ = bᵀ aᵀ from them.
+    # cuBLAS counts columns first: it sees each of our matrices transposed, and computes outᵀ = bᵀ aᵀ from
+    # them.
     rows, columns = out.shape
     inner = a.shape[0] if transpose_a else a.shape[1]
     context = _context(a.device.id)
     with a.device:
         context.use_current_stream()
         context.call(
-            "cublasGemmEx", context.handle, _TRANSPOSE if transpose_b else _NO_TRANSPOSE,
-            _TRANSPOSE if transpose_a else _NO_TRANSPOSE, columns, rows, inner,
-            _ONE, ctypes.c_void_p(b.data.ptr), _CUDA_TYPES[b.dtype], b.shape[1],
-            ctypes.c_void_p(a.data.ptr), _CUDA_TYPES[a.dtype], a.shape[1],
-            _ONE if add else _ZERO, ctypes.c_void_p(out.data.ptr), _CUDA_TYPES[out.dtype], columns,
-            _COMPUTE_32F, _ALGORITHM_DEFAULT)
+            "cublasGemmEx",
+            context.handle,
+            _TRANSPOSE if transpose_b else _NO_TRANSPOSE,
+            _TRANSPOSE if transpose_a else _NO_TRANSPOSE,
+            columns,
+            rows,
+            inner,
+            _ONE,
+            ctypes.c_void_p(b.data.ptr),
+            _CUDA_TYPES[b.dtype],
+            b.shape[1],
+            ctypes.c_void_p(a.data.ptr),
+            _CUDA_TYPES[a.dtype],
+            a.shape[1],
+            _ONE if add else _ZERO,
+            ctypes.c_void_p(out.data.ptr),
+            _CUDA_TYPES[out.dtype],
+            columns,
+            _COMPUTE_32F,
+            _ALGORITHM_DEFAULT,
+        )
 
 
-_ONE, _ZERO = (ctypes.byref(ctypes.c_float(value)) for value in (1.0, 0.0))  # cuBLAS reads them before it returns
+_ONE, _ZERO = (
+    ctypes.byref(ctypes.c_float(value)) for value in (1.0, 0.0)
+)  # cuBLAS reads them before it returns
 
 
 @dataclass
@@ -83,8 +102,12 @@ class _Context:
         if stream != self.stream:
             self.call("cublasSetStream_v2", self.handle, ctypes.c_void_p(stream))
             # a change of stream takes the workspace away
-            self.call("cublasSetWorkspace_v2", self.handle, ctypes.c_void_p(self.workspace.data.ptr),
-                      ctypes.c_size_t(self.workspace.nbytes))
+            self.call(
+                "cublasSetWorkspace_v2",
+                self.handle,
+                ctypes.c_void_p(self.workspace.data.ptr),
+                ctypes.c_size_t(self.workspace.nbytes),
+            )
             self.stream = stream
 
 
@@ -93,8 +116,12 @@ def _context(device: int) -> _Context:
     import cupy
     from cupy_backends.cuda.libs import cublas
 
-    major = cublas.getVersion(cupy.cuda.Device(device).cublas_handle) // 10000  # CuPy has loaded it: found by its name
+    major = (
+        cublas.getVersion(cupy.cuda.Device(device).cublas_handle) // 10000
+    )  # CuPy has loaded it: found by its name
     with cupy.cuda.Device(device):
-        context = _Context(ctypes.CDLL(f"libcublas.so.{major}"), ctypes.c_void_p(), cupy.empty(_WORKSPACE, cupy.uint8))
+        context = _Context(
+            ctypes.CDLL(f"libcublas.so.{major}"), ctypes.c_void_p(), cupy.empty(_WORKSPACE, cupy.uint8)
+        )
         context.call("cublasCreate_v2", ctypes.byref(context.handle))
     return context

@@ -12,13 +12,27 @@ _PER_THREAD = 4  # words of a block of the generator
 
 
 def forward(
-    x: Array, p: float, seed: int, step: int | Array, layer: int, offset: int = 0, *, y: Array | None = None,
+    x: Array,
+    p: float,
+    seed: int,
+    step: int | Array,
+    layer: int,
+    offset: int = 0,
+    *,
+    y: Array | None = None,
 ) -> Array:
     return _masked("y", y, x, p, seed, step, layer, offset)
 
 
 def backward(
-    dy: Array, p: float, seed: int, step: int | Array, layer: int, offset: int = 0, *, dx: Array | None = None,
+    dy: Array,
+    p: float,
+    seed: int,
+    step: int | Array,
+    layer: int,
+    offset: int = 0,
+    *,
+    dx: Array | None = None,
 ) -> Array:
     return _masked("dx", dx, dy, p, seed, step, layer, offset)
 
@@ -32,18 +46,37 @@ def _masked(
         return out
     x = guards.contiguous(x)
     packed = offset % _PER_THREAD == 0 and all(
-        guards.address(array) % (_PER_THREAD * array.itemsize) == 0 for array in (x, out))
+        guards.address(array) % (_PER_THREAD * array.itemsize) == 0 for array in (x, out)
+    )
     step_at, step_value = _step(step, x)
     blocks = min(guards.ceil_divide(x.size + _PER_THREAD - 1, _THREADS * _PER_THREAD), 2**31 - 1)
     kernel = load("dropout").get_function(f"dropout<{cuda_type(x.dtype)}, {'true' if packed else 'false'}>")
-    kernel((blocks,), (_THREADS,), (
-        out, x, round(float(p) * 2**32), 1 / (1 - float(p)), int(seed) & (2**64 - 1), step_at, step_value,
-        int(layer) & (2**32 - 1), int(offset), x.size))
+    kernel(
+        (blocks,),
+        (_THREADS,),
+        (
+            out,
+            x,
+            round(float(p) * 2**32),
+            1 / (1 - float(p)),
+            int(seed) & (2**64 - 1),
+            step_at,
+            step_value,
+            int(layer) & (2**32 - 1),
+            int(offset),
+            x.size,
+        ),
+    )
     return out
 
 
 def _step(step: int | Array, like: Array):
     """The step as (null, its value), or as (the array that holds it, 0) if that lies where x does."""
-    if hasattr(step, "dtype") and getattr(step, "shape", ()) == (1,) and type(step) is type(like) and step.dtype == "int64":
+    if (
+        hasattr(step, "dtype")
+        and getattr(step, "shape", ()) == (1,)
+        and type(step) is type(like)
+        and step.dtype == "int64"
+    ):
         return step, 0
     return null, int(step.item()) if hasattr(step, "item") else int(step)

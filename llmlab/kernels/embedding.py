@@ -22,14 +22,20 @@ def forward(tokens: Array, wte: Array, wpe: Array, *, x: Array | None = None) ->
     E = row.pack_size(C, x, wte, wpe)
     threads = min(256, guards.ceil_divide(C, E * row.WARP) * row.WARP)
     kernel = load("embedding").get_function(
-        f"embedding_forward<{cuda_type(wte.dtype)}, {cuda_type(tokens.dtype)}, {E}>")
+        f"embedding_forward<{cuda_type(wte.dtype)}, {cuda_type(tokens.dtype)}, {E}>"
+    )
     kernel((tokens.size,), (threads,), (x, tokens, wte, wpe, tokens.shape[1], V, C))
     return x
 
 
 def backward(
-    dx: Array, tokens: Array, wte: Array, wpe: Array,
-    *, dwte: Array | None = None, dwpe: Array | None = None,
+    dx: Array,
+    tokens: Array,
+    wte: Array,
+    wpe: Array,
+    *,
+    dwte: Array | None = None,
+    dwpe: Array | None = None,
 ) -> tuple[Array, Array]:
     dwte, dwpe = gradient(dwte, wte), gradient(dwpe, wpe)
     if dx.size == 0:
@@ -47,7 +53,9 @@ def _add_tokens(dwte: Array, dx: Array, tokens: Array, E: int, dtype: str) -> No
     xp, kernels, (V, C), places = namespace(dx), load("embedding"), dwte.shape, tokens.size
     keys = _sorted_places(tokens, V)
     chunks = guards.ceil_divide(places, _CHUNK)
-    spanning = xp.empty((2, chunks, C), float32)  # sums of runs that come from the chunk before, and that go on in the next
+    spanning = xp.empty(
+        (2, chunks, C), float32
+    )  # sums of runs that come from the chunk before, and that go on in the next
     threads = min(128, guards.ceil_divide(C, E * row.WARP) * row.WARP)
     grid = chunks, guards.ceil_divide(C, threads * E)
     sum_runs = kernels.get_function(f"sum_runs<{dtype}, {E}>")
@@ -60,14 +68,22 @@ def _sorted_places(tokens: Array, V: int) -> Array:
     """Token and place of each place as one number, in the order of tokens, then of places."""
     xp, kernels, places, I = namespace(tokens), load("embedding"), tokens.size, cuda_type(tokens.dtype)
     if places >= 2**31:
-        raise ValueError(f"tokens has {places} elements; backward takes at most 2³¹ - 1 at once: split the batch")
+        raise ValueError(
+            f"tokens has {places} elements; backward takes at most 2³¹ - 1 at once: split the batch"
+        )
     counts, starts = xp.zeros(V + 1, np.int32), xp.empty(V + 1, np.int32)
-    arrivals, gathered, keys = xp.empty(places, np.int32), xp.empty(places, np.int32), xp.empty(places, np.int64)
+    arrivals, gathered, keys = (
+        xp.empty(places, np.int32),
+        xp.empty(places, np.int32),
+        xp.empty(places, np.int64),
+    )
     grid, block = (guards.ceil_divide(places, 256),), (256,)
     kernels.get_function(f"count_tokens<{I}>")(grid, block, (counts, arrivals, tokens, places, V))
     kernels.get_function("sum_counts")((1,), (1024,), (starts, counts, V + 1))
     kernels.get_function(f"gather_places<{I}>")(grid, block, (gathered, starts, arrivals, tokens, places, V))
-    kernels.get_function(f"order_places<{I}>")(grid, block, (keys, gathered, starts, counts, tokens, places, V))
+    kernels.get_function(f"order_places<{I}>")(
+        grid, block, (keys, gathered, starts, counts, tokens, places, V)
+    )
     return keys
 
 

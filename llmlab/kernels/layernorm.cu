@@ -12,13 +12,13 @@
 #include "layernorm_wide.cuh"
 
 template <class T, int E, int K, int W>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(512)
 layernorm_forward(T* y, float* mean, float* rstd, const T* x, const T* weight, const T* bias, index_t N, int C, float eps) {
   forward_rows<PLAIN, T, E, K, W>(nullptr, y, mean, rstd, x, nullptr, weight, bias, nullptr, N, C, eps);
 }
 
 template <class T, int E, int K, int W>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(512)
 layernorm_recompute(T* y, const T* x, const T* weight, const T* bias, const float* mean, const float* rstd, index_t N, int C) {
   forward_rows<RECOMPUTE, T, E, K, W>(nullptr, y, const_cast<float*>(mean), const_cast<float*>(rstd), x, nullptr, weight,
                                       bias, nullptr, N, C, 0.0f);
@@ -51,7 +51,7 @@ wide_layernorm_shift(float* shifts, const T* x, const float* mean, int C) {
 }
 
 template <class T, int E>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(512)
 wide_layernorm_column_sums(float* partials, const float* shifts, const T* dy, const T* x, const float* mean,
                            const float* rstd, index_t N, int C) {
   wide_column_sums<T, E>(partials, shifts, dy, x, mean, rstd, N, C);

@@ -203,12 +203,15 @@ __device__ __forceinline__ void write_block_sums(float* __restrict__ partial, co
 #pragma unroll
   for (int i = 0; i < SUMS; i++) laid[(team * SUMS + i) * PITCH + thread] = sums[i / (K * E)][i / E % K][i % E];
   __syncthreads();
-  for (int j = threadIdx.x; j < S * C; j += blockDim.x) {
-    const int s = j / C, c = j % C, k = c / (E * WARP * W), of_thread = c / E % (WARP * W), e = c % E;
-    const float* column = laid + ((s * K + k) * E + e) * PITCH + of_thread;
-    float sum = 0.0f;
-    for (int t = 0; t < teams; t++) sum += column[t * SUMS * PITCH];
-    partial[j] = sum;
+#pragma unroll
+  for (int s = 0; s < S; s++) {
+    for (int c = threadIdx.x; c < C; c += blockDim.x) {
+      const int k = c / (E * WARP * W), of_thread = c / E % (WARP * W), e = c % E;
+      const float* column = laid + ((s * K + k) * E + e) * PITCH + of_thread;
+      float sum = 0.0f;
+      for (int t = 0; t < teams; t++) sum += column[t * SUMS * PITCH];
+      partial[s * C + c] = sum;
+    }
   }
 }
 

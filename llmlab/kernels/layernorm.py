@@ -8,40 +8,63 @@ from llmlab.kernels.column_sum import add_partials, column_sum
 from llmlab.kernels.loader import load
 from llmlab.kernels.signature import cuda_type, null
 
-FORWARD_THREADS = 256
-FORWARD_WAVES = 4  # blocks a multiprocessor takes one after the other, on average
-BACKWARD_THREADS = 512  # one block a multiprocessor: each thread may have 128 registers for its sums
-MOST_STAGES = 4
+FORWARD_THREADS = 128
+FORWARD_BLOCKS_PER_MULTIPROCESSOR = 32  # about five times what runs at once, so that all end together
 WIDE_THREADS = 1024
-FORWARD_ELEMENTS, BACKWARD_ELEMENTS = 32, 32  # that a thread has registers for
+_STATIC_SHARED = 768  # bytes: where teams of several warps add up
+# What a thread has registers for: elements of a row, also beside two sums of each or beside three.
+FORWARD_ELEMENTS, BACKWARD_ELEMENTS, BACKWARD_ELEMENTS_OF_THREE_SUMS = 32, 32, 24
 
 
 def forward(
-    x: Array, weight: Array, bias: Array, eps: float = 1e-5,
-    *, y: Array | None = None, mean: Array | None = None, rstd: Array | None = None,
+    x: Array,
+    weight: Array,
+    bias: Array,
+    eps: float = 1e-5,
+    *,
+    y: Array | None = None,
+    mean: Array | None = None,
+    rstd: Array | None = None,
 ) -> tuple[Array, Array, Array]:
     y = guards.result("y", y, x.shape, x.dtype, like=x)
     mean = guards.result("mean", mean, x.shape[:-1], float32, like=x)
     rstd = guards.result("rstd", rstd, x.shape[:-1], float32, like=x)
     if x.size:
         x, weight, bias = map(guards.contiguous, (x, weight, bias))
-        forward_rows("layernorm", "layernorm_forward", x, (y, mean, rstd, x, weight, bias), eps, y, x, weight, bias)
+        forward_rows(
+            "layernorm", "layernorm_forward", x, (y, mean, rstd, x, weight, bias), eps, y, x, weight, bias
+        )
     return y, mean, rstd
 
 
 def recompute(
-    x: Array, weight: Array, bias: Array, mean: Array, rstd: Array, *, y: Array | None = None,
+    x: Array,
+    weight: Array,
+    bias: Array,
+    mean: Array,
+    rstd: Array,
+    *,
+    y: Array | None = None,
 ) -> Array:
     y = guards.result("y", y, x.shape, x.dtype, like=x)
     if x.size:
         x, weight, bias, mean, rstd = map(guards.contiguous, (x, weight, bias, mean, rstd))
-        forward_rows("layernorm", "layernorm_recompute", x, (y, x, weight, bias, mean, rstd), None, y, x, weight, bias)
+        forward_rows(
+            "layernorm", "layernorm_recompute", x, (y, x, weight, bias, mean, rstd), None, y, x, weight, bias
+        )
     return y
 
 
 def backward(
-    dy: Array, x: Array, weight: Array, mean: Array, rstd: Array,
-    *, dx: Array | None = None, dweight: Array | None = None, dbias: Array | None = None,
+    dy: Array,
+    x: Array,
+    weight: Array,
+    mean: Array,
+    rstd: Array,
+    *,
+    dx: Array | None = None,
+    dweight: Array | None = None,
+    dbias: Array | None = None,
 ) -> tuple[Array, Array, Array]:
     dx = guards.result("dx", dx, x.shape, x.dtype, like=x)
     dweight = gradient(dweight, weight)
@@ -74,32 +97,40 @@ def forward_rows(
         return
     teams = max(1, min(FORWARD_THREADS // plan.threads, N))
     threads = teams * plan.threads
-    resident = guards.multiprocessors(x) * (1024 // threads)
-    blocks = min(guards.ceil_divide(N, teams), resident * FORWARD_WAVES)
+    most = guards.multiprocessors(x) * FORWARD_BLOCKS_PER_MULTIPROCESSOR
+    blocks = min(guards.ceil_divide(N, teams), most)
     kernel = load(file).get_function(f"{name}<{cuda_type(x.dtype)}, {plan.E}, {plan.K}, {plan.W}>")
     kernel((blocks,), (threads,), (*args, N, C, *tail))
 
 
 def backward_rows(
-    dx: Array, dr: Array | None, dy: Array, x: Array, weight: Array, mean: Array, rstd: Array, gradients: list[Array]
+    dx: Array,
+    dr: Array | None,
+    dy: Array,
+    x: Array,
+    weight: Array,
+    mean: Array,
+    rstd: Array,
+    gradients: list[Array],
 ) -> None:
-    """Launch the backward kernels: dx, and gradients += dweight, dbias and, if there is a third, the row sum of dx."""
+    """Launch the backward kernels: dx, and gradients += dweight, dbias and, with a third, the sum of dx."""
     C = x.shape[-1]
     N = x.size // C
     E = row.pack_size(C, dx, dr, dy, x, weight)
     sums = len(gradients)
-    plan = row.plan(C, E, BACKWARD_ELEMENTS if sums == 2 else 24, x.itemsize)
+    plan = row.plan(C, E, BACKWARD_ELEMENTS if sums == 2 else BACKWARD_ELEMENTS_OF_THREE_SUMS, x.itemsize)
     if plan is None:
         _wide_backward(dx, dr, dy, x, weight, mean, rstd, gradients, N, C, E)
         return
+    warps, per_multiprocessor, most_stages = _backward_shape(plan)
     row_bytes = plan.shared_bytes(x.itemsize)
     slot_bytes = row_bytes * (2 if dr is None else 3)
     sums_bytes = 4 * sums * plan.K * plan.E * (plan.threads + 4)  # of a team, laid down at the end
-    limit = row.shared_limit(x) - row_bytes  # what the weights leave
-    teams = max(1, min(BACKWARD_THREADS // plan.threads, N, limit // max(2 * slot_bytes, sums_bytes)))
-    stages = min(MOST_STAGES, limit // (teams * slot_bytes))
+    limit = row.shared_limit(x, per_multiprocessor) - _STATIC_SHARED - row_bytes  # beside the weights
+    teams = max(1, min(warps // plan.W, N, limit // max(2 * slot_bytes, sums_bytes)))
+    stages = max(2, min(most_stages, limit // (teams * slot_bytes)))
     shared = max(row_bytes + stages * teams * slot_bytes, teams * sums_bytes)
-    blocks = min(guards.multiprocessors(x), guards.ceil_divide(N, teams))
+    blocks = min(guards.multiprocessors(x) * per_multiprocessor, guards.ceil_divide(N, teams))
     partials = namespace(x).empty((blocks, sums, C), float32)
     instance = f"{cuda_type(x.dtype)}, {plan.E}, {plan.K}, {plan.W}, {stages}"
     if dr is None and sums == 2:
@@ -111,6 +142,17 @@ def backward_rows(
         args = (dx, partials, null if dr is None else dr, dy, x, weight, mean, rstd, N, C)
     kernel((blocks,), (teams * plan.threads,), args, shared_mem=shared)
     add_partials(partials, *gradients)
+
+
+def _backward_shape(plan: row.Plan) -> tuple[int, int, int]:
+    """Warps of a block, blocks that share a multiprocessor, and stages of the ring: the fastest on an H200.
+
+    512 threads a multiprocessor may have 128 registers each, which the sums need. Teams of one warp never wait
+    for each other; those of two do, and fare better in two blocks.
+    """
+    if plan.W == 1:
+        return 12, 1, 2
+    return (8, 2, 2) if plan.W == 2 else (16, 1, 3)
 
 
 def _wide_backward(dx, dr, dy, x, weight, mean, rstd, gradients, N: int, C: int, E: int) -> None:

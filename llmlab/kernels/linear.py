@@ -1,4 +1,4 @@
-"""Launches the linear layer for ``llmlab.ops.linear``: products by cuBLAS, bias and its gradient by our kernels."""
+"""The linear layer for ``llmlab.ops.linear``: products by cuBLAS, bias and its gradient by our kernels."""
 
 from __future__ import annotations
 
@@ -27,8 +27,14 @@ def forward(x: Array, weight: Array, bias: Array | None = None, *, y: Array | No
 
 
 def backward(
-    dy: Array, x: Array, weight: Array, bias: Array | None = None,
-    *, dx: Array | None = None, dweight: Array | None = None, dbias: Array | None = None,
+    dy: Array,
+    x: Array,
+    weight: Array,
+    bias: Array | None = None,
+    *,
+    dx: Array | None = None,
+    dweight: Array | None = None,
+    dbias: Array | None = None,
 ) -> tuple[Array, Array, Array | None]:
     C_out, C = weight.shape
     dx = guards.result("dx", dx, x.shape, x.dtype, like=x)

@@ -1,4 +1,4 @@
-"""Launches ``residual_layernorm.cu`` for ``llmlab.ops.residual_layernorm``, whose door has checked shapes and dtypes."""
+"""Launches ``residual_layernorm.cu`` for ``llmlab.ops.residual_layernorm``, whose door has checked."""
 
 from __future__ import annotations
 
@@ -8,8 +8,17 @@ from llmlab.kernels.signature import null
 
 
 def forward(
-    x: Array, branch: Array, weight: Array, bias: Array, branch_bias: Array | None = None, eps: float = 1e-5,
-    *, r: Array | None = None, y: Array | None = None, mean: Array | None = None, rstd: Array | None = None,
+    x: Array,
+    branch: Array,
+    weight: Array,
+    bias: Array,
+    branch_bias: Array | None = None,
+    eps: float = 1e-5,
+    *,
+    r: Array | None = None,
+    y: Array | None = None,
+    mean: Array | None = None,
+    rstd: Array | None = None,
 ) -> tuple[Array, Array, Array, Array]:
     r = guards.result("r", r, x.shape, x.dtype, like=x)
     y = guards.result("y", y, x.shape, x.dtype, like=x)
@@ -19,22 +28,49 @@ def forward(
         x, branch, weight, bias = map(guards.contiguous, (x, branch, weight, bias))
         branch_bias = branch_bias if branch_bias is None else guards.contiguous(branch_bias)
         args = (r, y, mean, rstd, x, branch, weight, bias, null if branch_bias is None else branch_bias)
-        layernorm.forward_rows("residual_layernorm", "residual_layernorm_forward", x, args, eps,
-                               r, y, x, branch, weight, bias, branch_bias)
+        layernorm.forward_rows(
+            "residual_layernorm",
+            "residual_layernorm_forward",
+            x,
+            args,
+            eps,
+            r,
+            y,
+            x,
+            branch,
+            weight,
+            bias,
+            branch_bias,
+        )
     return r, y, mean, rstd
 
 
 def recompute(
-    r: Array, weight: Array, bias: Array, mean: Array, rstd: Array, *, y: Array | None = None,
+    r: Array,
+    weight: Array,
+    bias: Array,
+    mean: Array,
+    rstd: Array,
+    *,
+    y: Array | None = None,
 ) -> Array:
     return layernorm.recompute(r, weight, bias, mean, rstd, y=y)
 
 
 def backward(
-    dr: Array | None, dy: Array, r: Array, weight: Array, mean: Array, rstd: Array,
+    dr: Array | None,
+    dy: Array,
+    r: Array,
+    weight: Array,
+    mean: Array,
+    rstd: Array,
     branch_bias: Array | None = None,
-    *, dx: Array | None = None, dbranch: Array | None = None, dweight: Array | None = None,
-    dbias: Array | None = None, dbranch_bias: Array | None = None,
+    *,
+    dx: Array | None = None,
+    dbranch: Array | None = None,
+    dweight: Array | None = None,
+    dbias: Array | None = None,
+    dbranch_bias: Array | None = None,
 ) -> tuple[Array, Array, Array, Array, Array | None]:
     dx = guards.result("dx", dx if dx is not None else dbranch, r.shape, r.dtype, like=r)
     dweight = layernorm.gradient(dweight, weight)

@@ -45,18 +45,23 @@ def pack_size(C: int, *arrays: Array | None) -> int:
 def plan(C: int, E: int, most_elements: int, itemsize: int) -> Plan | None:
     """The team for rows of C elements in packs of E, or None if such a row does not fit into registers.
 
-    A thread holds at most ``most_elements`` and 64 bytes. What a warp does for each pack is shared out among warps;
-    what it does once a row (the reductions, about half a pack's worth) each does: so W (2 K + 1) is the cost.
+    A thread holds at most ``most_elements`` and 64 bytes. What a warp does for each pack is shared out among
+    warps; what it does once a row (the reductions, about half a pack's worth) each does: so W (2 K + 1) is
+    the cost.
     """
     most_packs = min(most_elements // E, 64 // max(4, E * itemsize))
     needed = guards.ceil_divide(C, E * WARP)  # packs of a whole warp
     plans = [Plan(E, guards.ceil_divide(needed, W), W) for W in range(1, MOST_WARPS + 1)]
-    return min((p for p in plans if p.K <= most_packs), key=lambda p: p.W * (2 * p.K + 1), default=None)
+    return min((p for p in plans if most_packs >= p.K), key=lambda p: p.W * (2 * p.K + 1), default=None)
 
 
-def shared_limit(array: Array) -> int:
-    """Bytes of shared memory that a block may have on the array's GPU; an H200's when emulated."""
-    return _shared_limit(array.device.id) if is_cupy(array) else 227 * 1024
+def shared_limit(array: Array, blocks: int = 1) -> int:
+    """Bytes of shared memory that a block may have if ``blocks`` share a multiprocessor of the array's GPU.
+
+    When emulated, an H200's. The driver keeps 1 KiB for itself in each block.
+    """
+    of_one = _shared_limit(array.device.id) if is_cupy(array) else 227 * 1024
+    return (of_one + 1024) // blocks - 1024
 
 
 @functools.cache

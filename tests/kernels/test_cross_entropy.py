@@ -1,0 +1,159 @@
+"""Cross-entropy: text, emulated kernels and CUDA kernels against the text in float64."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from llmlab import kernels
+from llmlab.ops import cross_entropy
+
+# Of the largest value: one rounding in the storage dtype; and the error of the fast exponential, summed.
+TOLERANCE = {"float32": 2e-6, "bfloat16": 2**-8, "float16": 2**-11}
+LOSS = 2e-6
+
+# Width, and vocabulary: whole packs (held in shared memory) and not (streamed), with padding and without.
+WIDTHS = [(64, 64), (64, 57), (50, 50), (11, 7), (1024, 1000), (4099, 4099)]
+
+
+def close(result, reference, tolerance):
+    scale = np.abs(reference).max(initial=0) or 1.0
+    np.testing.assert_allclose(np.asarray(result, np.float64), reference, rtol=0, atol=tolerance * scale)
+
+
+def inputs(N, V, vocabulary, dtype, seed=0):
+    """Logits with garbage in the padding, and targets of which the second is ignored."""
+    rng = np.random.default_rng(seed)
+    logits = (3 * rng.standard_normal((N, V))).astype(dtype)
+    logits[:, vocabulary:] = 50
+    targets = rng.integers(0, vocabulary, N)
+    targets[1:2] = -100
+    return logits, targets
+
+
+def check(backend, dtype, N, V, vocabulary, reduction, offset=0):
+    logits, targets = inputs(N, V, vocabulary, dtype)
+    dloss = np.linspace(-1, 2, N).astype(np.float32) if reduction == "none" else 0.5
+    attributes = {"vocabulary": vocabulary, "reduction": reduction}
+    at = backend.array
+    weight = at(dloss) if reduction == "none" else dloss
+    wide = logits.astype(np.float64)
+    loss_64, lse_64 = cross_entropy.forward.text(wide, targets, **attributes)
+    dlogits_64 = cross_entropy.backward.text(dloss, wide, targets, lse_64, **attributes)
+
+    loss, lse = backend(cross_entropy.forward, at(logits, offset), at(targets), **attributes)
+    close(loss, loss_64, LOSS)
+    close(lse, lse_64, LOSS)
+    dlogits = backend(
+        cross_entropy.backward, weight, at(logits, offset), at(targets), at(lse), **attributes
+    )
+    close(dlogits, dlogits_64, TOLERANCE[dtype.name])
+    place = at(logits, offset)
+    for out in None, place:  # beside the logits, and over them
+        given = at(logits, offset) if out is None else place
+        loss, dlogits = backend(
+            cross_entropy.forward_backward, given, at(targets), weight, **attributes, dlogits=out
+        )
+        close(loss, loss_64, LOSS)
+        close(dlogits, dlogits_64, TOLERANCE[dtype.name])
+        assert not dlogits[1:2].any()
+        assert not dlogits[:, vocabulary:].any()
+
+
+@pytest.mark.parametrize(("V", "vocabulary"), WIDTHS)
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_against_float64(backend, dtype, V, vocabulary, reduction):
+    check(backend, dtype, 5, V, vocabulary, reduction)
+
+
+@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(N=st.integers(0, 9), V=st.integers(1, 200), padding=st.integers(0, 9), offset=st.integers(0, 3))
+def test_any_shape_anywhere(backend, dtype, N, V, padding, offset):
+    check(backend, dtype, N, V + padding, V, "mean", offset)
+
+
+def test_known_values(backend):
+    logits, targets = np.array([[0, 0, 0], [1, 2, 3]], np.float32), np.array([0, 2])
+    at = backend.array
+    place = at(logits)
+    _, lse = backend(cross_entropy.forward, place, at(targets))
+    runs = [
+        backend(cross_entropy.backward, at(np.float32([2, -1])), place, at(targets), at(lse), reduction="none")
+        for _ in range(2)
+    ]
+    np.testing.assert_array_equal(*runs)
+    np.testing.assert_allclose(runs[0][0], [-4 / 3, 2 / 3, 2 / 3], rtol=1e-6)
+    assert (place == at(logits)).all()  # untouched
+    for dloss in 1.0, 0.5, 65536.0, at(np.float32([3.0])):
+        dlogits = backend(cross_entropy.backward, dloss, place, at(targets), at(lse))
+        np.testing.assert_allclose(dlogits[0, 1], float(np.float32(dloss if isinstance(dloss, float) else 3)) / 6, rtol=1e-6)
+
+
+def test_nothing_to_learn_from(backend, dtype):
+    logits = np.full((4, 16), np.nan, dtype)
+    loss, dlogits = backend(cross_entropy.forward_backward, backend.array(logits), backend.array(np.full(4, -100)))
+    assert loss == 0
+    assert not dlogits.any()
+
+
+def test_a_valid_class_can_be_ignored(backend):
+    logits, targets = inputs(4, 11, 11, np.dtype(np.float32))
+    targets[:] = [3, 0, 3, 1]
+    loss, dlogits = backend(
+        cross_entropy.forward_backward, backend.array(logits), backend.array(targets), ignore_index=3
+    )
+    expected, _ = cross_entropy.forward_backward.text(logits.astype(float)[[1, 3]], targets[[1, 3]])
+    close(loss, expected, LOSS)
+    assert not dlogits[[0, 2]].any()
+    assert dlogits[1, 3] > 0  # class 3 still takes part in the denominator
+
+
+def test_a_label_outside_the_vocabulary_is_never_a_number():
+    """On a host it is refused (tests/ops); a kernel, which cannot raise, gives NaN and so spoils the norm."""
+    from llmlab.kernels import cross_entropy as launcher
+
+    logits, targets = np.zeros((4, 16), np.float32), np.array([0, 16, 2, -1])
+    with kernels.emulated("check"):
+        losses, _ = launcher.forward(logits, targets, reduction="none")
+        loss, dlogits = launcher.forward_backward(logits, targets)
+    np.testing.assert_array_equal(np.isnan(losses), [False, True, False, True])
+    assert np.isnan(loss)
+    np.testing.assert_array_equal(np.isnan(dlogits).all(1), [False, True, False, True])
+
+
+def test_traffic_is_one_read_and_one_write():
+    logits, targets = inputs(6, 256, 256, np.dtype(np.float32))
+    with kernels.emulated("profile") as profiles:
+        cross_entropy.forward_backward(logits, targets)
+    (kernel,) = (p for p in profiles if "forward_backward" in p.kernel)
+    assert kernel.arrays["logits"].read == logits.nbytes
+    assert kernel.arrays["dlogits"].written == logits.nbytes
+
+
+@pytest.mark.gpu
+def test_more_than_two_billion_elements():
+    import cupy as cp
+    import ml_dtypes
+
+    rows, V = 43_000, 50_257
+    logits = cp.zeros((rows, V), ml_dtypes.bfloat16)
+    logits[-5:] = cp.random.standard_normal((5, V), dtype=np.float32).astype(ml_dtypes.bfloat16)
+    targets = cp.full(rows, -100)
+    targets[-5:] = cp.arange(5)
+    alone, dalone = cross_entropy.forward_backward(logits[-5:].copy(), targets[-5:])
+    loss, dlogits = cross_entropy.forward_backward(logits, targets, dlogits=logits)
+    assert abs(float(loss - alone)) < 1e-6
+    assert (dlogits[-5:] == dalone).all()
+
+
+def test_within_twice_the_error_of_torch(backend, dtype):
+    torch = pytest.importorskip("torch")
+    logits, targets = inputs(16, 512, 512, dtype)
+    theirs = torch.tensor(logits.astype(np.float32)).to(getattr(torch, dtype.name)).requires_grad_()
+    loss = torch.nn.functional.cross_entropy(theirs, torch.tensor(targets))
+    loss.backward()
+    exact = cross_entropy.forward_backward.text(logits.astype(np.float64), targets)
+    ours = backend(cross_entropy.forward_backward, backend.array(logits), backend.array(targets))
+    for mine, their, right in zip(ours, (loss, theirs.grad), exact):
+        budget = 2 * np.abs(their.detach().double().numpy() - right).max()
+        assert np.abs(np.asarray(mine, np.float64) - right).max() <= max(budget, LOSS * np.abs(right).max())
