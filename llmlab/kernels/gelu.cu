@@ -27,8 +27,9 @@ __device__ __forceinline__ float gelu_slope(float z) {
 // A thread owns as many columns as a pack has elements and walks down the rows, so that it reads its part of bias once
 // and can sum its part of dbias in registers. With PACKED the columns are neighbours, moved by one 16-byte access;
 // rows that are no multiple of 16 bytes are read element by element, and the columns lie blockDim.x apart so that a
-// warp still reads neighbouring addresses.
-template <class T, bool PACKED> struct Columns {
+// warp still reads neighbouring addresses. ONCE marks what moves as "evict first" (see common.cuh): on an H200 that is
+// worth a third of the time forward, and costs backward, with its three streams, 2 %.
+template <class T, bool PACKED, bool ONCE> struct Columns {
   static constexpr int size = Pack<T>::size;
   index_t first, C;
 
@@ -40,7 +41,7 @@ template <class T, bool PACKED> struct Columns {
 
   __device__ __forceinline__ void load(Pack<T>& pack, const T* row) const {
     if (PACKED) {
-      if (first < C) pack = load_pack_once(row + first);
+      if (first < C) pack = ONCE ? load_pack_once(row + first) : load_pack(row + first);
     } else {
 #pragma unroll
       for (int k = 0; k < size; k++)
@@ -51,7 +52,8 @@ template <class T, bool PACKED> struct Columns {
     if (PACKED) {
       Pack<T> pack;
       repack(pack, v);
-      if (first < C) store_pack_once(row + first, pack);
+      if (first < C && ONCE) store_pack_once(row + first, pack);
+      if (first < C && !ONCE) store_pack(row + first, pack);
     } else {
 #pragma unroll
       for (int k = 0; k < size; k++)
@@ -61,30 +63,31 @@ template <class T, bool PACKED> struct Columns {
 };
 
 // bias as float32 in registers; zeros where there is none.
-template <class T, bool PACKED, bool BIAS>
-__device__ __forceinline__ void load_bias(float (&b)[Pack<T>::size], const Columns<T, PACKED>& columns, const T* bias) {
+template <bool BIAS, class T, class Columns>
+__device__ __forceinline__ void load_bias(float (&b)[Pack<T>::size], const Columns& columns, const T* bias) {
   Pack<T> pack = {};
   if (BIAS) columns.load(pack, bias);
   unpack<T>(b, pack);
 }
 
-// Rows whose loads a thread starts before it uses the first: enough bytes under way to cover the memory's latency.
-constexpr int FORWARD_ROWS = 4, BACKWARD_ROWS = 2;
+// Rows whose loads a thread starts before it uses the first: enough bytes under way to cover the memory's latency, and
+// few enough registers for many warps.
+constexpr int IN_FLIGHT = 2;
 
 // Grid: column tiles in x, groups of rows in y; block: columns in x, rows in y. bias is null without BIAS.
 template <class T, bool BIAS, bool PACKED>
 __global__ void __launch_bounds__(256) gelu_forward(T* y, const T* x, const T* bias, index_t N, index_t C) {
-  const Columns<T, PACKED> columns(C);
+  const Columns<T, PACKED, true> columns(C);
   float b[Pack<T>::size];
-  load_bias<T, PACKED, BIAS>(b, columns, bias);
+  load_bias<BIAS>(b, columns, bias);
   const index_t step = static_cast<index_t>(gridDim.y) * blockDim.y;
-  for (index_t n = static_cast<index_t>(blockIdx.y) * blockDim.y + threadIdx.y; n < N; n += FORWARD_ROWS * step) {
-    Pack<T> x_pack[FORWARD_ROWS];
+  for (index_t n = static_cast<index_t>(blockIdx.y) * blockDim.y + threadIdx.y; n < N; n += IN_FLIGHT * step) {
+    Pack<T> x_pack[IN_FLIGHT];
 #pragma unroll
-    for (int r = 0; r < FORWARD_ROWS; r++)
+    for (int r = 0; r < IN_FLIGHT; r++)
       if (n + r * step < N) columns.load(x_pack[r], x + (n + r * step) * C);
 #pragma unroll
-    for (int r = 0; r < FORWARD_ROWS; r++) {
+    for (int r = 0; r < IN_FLIGHT; r++) {
       if (n + r * step >= N) break;
       float v[Pack<T>::size];
       unpack<T>(v, x_pack[r]);
@@ -101,20 +104,20 @@ template <class T, bool BIAS, bool PACKED>
 __global__ void __launch_bounds__(256)
 gelu_backward(T* dx, float* partials, const T* dy, const T* x, const T* bias, index_t N, index_t C) {
   constexpr int size = Pack<T>::size;
-  const Columns<T, PACKED> columns(C);
+  const Columns<T, PACKED, false> columns(C);
   float b[size], db[size] = {};
-  load_bias<T, PACKED, BIAS>(b, columns, bias);
+  load_bias<BIAS>(b, columns, bias);
   const index_t step = static_cast<index_t>(gridDim.y) * blockDim.y;
-  for (index_t n = static_cast<index_t>(blockIdx.y) * blockDim.y + threadIdx.y; n < N; n += BACKWARD_ROWS * step) {
-    Pack<T> x_pack[BACKWARD_ROWS], dy_pack[BACKWARD_ROWS];
+  for (index_t n = static_cast<index_t>(blockIdx.y) * blockDim.y + threadIdx.y; n < N; n += IN_FLIGHT * step) {
+    Pack<T> x_pack[IN_FLIGHT], dy_pack[IN_FLIGHT];
 #pragma unroll
-    for (int r = 0; r < BACKWARD_ROWS; r++) {
+    for (int r = 0; r < IN_FLIGHT; r++) {
       if (n + r * step >= N) break;
       columns.load(x_pack[r], x + (n + r * step) * C);
       columns.load(dy_pack[r], dy + (n + r * step) * C);
     }
 #pragma unroll
-    for (int r = 0; r < BACKWARD_ROWS; r++) {
+    for (int r = 0; r < IN_FLIGHT; r++) {
       if (n + r * step >= N) break;
       float z[size], g[size];
       unpack<T>(z, x_pack[r]);

@@ -8,8 +8,10 @@ from llmlab.kernels.loader import load
 from llmlab.kernels.signature import Out, null, template
 
 _THREADS = 256
-_FORWARD_ROWS = 16  # of a thread; blocks that end soon keep a GPU evenly busy
-_BACKWARD_ROWS = 64  # more, since each block leaves partial sums of dbias
+_FORWARD_ROWS = 8  # of a thread; blocks that end soon keep a GPU evenly busy
+_LEAST_ROWS = 2  # of a thread in backward: its loads under way together (IN_FLIGHT in gelu.cu)
+_MOST_GROUPS = 65535  # a grid's height
+_BLOCKS_PER_MULTIPROCESSOR = 3  # in backward: as many as run at once, since each leaves partial sums of dbias
 
 
 def forward(x: Array, bias: Array | None = None, *, y: Array | None = None) -> Array:
@@ -19,7 +21,8 @@ def forward(x: Array, bias: Array | None = None, *, y: Array | None = None) -> A
     x, bias = guards.contiguous(x), guards.contiguous(bias)
     N, C = _rows(x)
     expression = template("gelu_forward", x.dtype, bias is not None, guards.packs(C, x, y, bias))
-    grid, block = _layout(x, N, C, _FORWARD_ROWS)
+    tiles, block = _layout(x, C)
+    grid = tiles, min(guards.ceil_divide(N, block[1] * _FORWARD_ROWS), _MOST_GROUPS)
     load("gelu").get_function(expression)(grid, block, (Out(y), x, null if bias is None else bias, N, C))
     return y
 
@@ -35,12 +38,15 @@ def backward(
     dy, x, bias = guards.contiguous(dy), guards.contiguous(x), guards.contiguous(bias)
     N, C = _rows(x)
     expression = template("gelu_backward", x.dtype, bias is not None, guards.packs(C, dy, x, dx, bias))
-    grid, block = _layout(x, N, C, _BACKWARD_ROWS)
+    tiles, block = _layout(x, C)
+    resident = guards.multiprocessors(x) * _BLOCKS_PER_MULTIPROCESSOR
+    groups = min(guards.ceil_divide(N, block[1] * _LEAST_ROWS), max(1, resident // tiles))
+    grid = tiles, groups
     kernel = load("gelu").get_function(expression)
     if bias is None:
         kernel(grid, block, (Out(dx), null, dy, x, null, N, C))
         return dx, None
-    partials = namespace(x).empty((grid[1], 1, C), float32)
+    partials = namespace(x).empty((groups, 1, C), float32)
     kernel(grid, block, (Out(dx), Out(partials), dy, x, bias, N, C))
     column_sum.add_partials(partials, dbias)
     return dx, dbias
@@ -51,10 +57,8 @@ def _rows(x: Array) -> tuple[int, int]:
     return x.size // C, C
 
 
-def _layout(x: Array, N: int, C: int, rows: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Grid and block for threads of ``rows`` rows each, of the width that leaves the fewest columns empty."""
+def _layout(x: Array, C: int) -> tuple[int, tuple[int, int]]:
+    """Tiles that cover the columns, and a block of the width that leaves the fewest of them empty."""
     packs = guards.ceil_divide(C * x.itemsize, guards.PACK_BYTES)
     width = min((128, 64, 32), key=lambda width: guards.ceil_divide(packs, width) * width)
-    height = _THREADS // width
-    tiles = guards.ceil_divide(packs, width)
-    return (tiles, min(guards.ceil_divide(N, height * rows), 65535)), (width, height)
+    return guards.ceil_divide(packs, width), (width, _THREADS // width)

@@ -9,8 +9,7 @@ from llmlab.kernels import guards
 from llmlab.kernels.loader import load
 from llmlab.kernels.signature import Out, template
 
-_THREADS = 256
-_PACKS_PER_THREAD = 4  # IN_FLIGHT in residual.cu
+_THREADS = 128
 
 
 def forward(x: Array, branch: Array, *, y: Array | None = None) -> Array:
@@ -20,7 +19,7 @@ def forward(x: Array, branch: Array, *, y: Array | None = None) -> Array:
     x, branch = guards.contiguous(x), guards.contiguous(branch)
     aligned = guards.packs(x.size, x, branch, y)
     packs = guards.ceil_divide(x.size * x.itemsize, guards.PACK_BYTES) + (not aligned)
-    grid = guards.ceil_divide(packs, _THREADS * _PACKS_PER_THREAD)
+    grid = guards.ceil_divide(packs, _THREADS)
     kernel = load("residual").get_function(template("residual_forward", x.dtype, aligned))
     kernel((grid,), (_THREADS,), (Out(y), x, branch, x.size))
     return y

@@ -8,10 +8,10 @@ from llmlab.kernels.loader import load
 from llmlab.kernels.signature import Out, template
 
 _WARP = 32
-_ROWS_PER_BLOCK = 4  # where a warp takes a row
+_ROWS_PER_BLOCK = 2  # where a warp takes a row
 _MOST_PACKS = 4  # that a thread holds in registers
 _MOST_THREADS = 512  # so that each may have 128 registers
-_LONG_THREADS = 512
+_LONG_THREADS = 1024
 _KEPT_BYTES = 100 * 1024  # of a long row in shared memory: two blocks fit a multiprocessor's 227 KiB
 
 
