@@ -32,8 +32,9 @@ INSTANCES = {
     ],
     "dropout": ["dropout<{T}, {?}>"],
     "embedding": [
-        "embedding_forward<{T}, {int|long long}, 4>", "make_keys<{int|long long}>", "sum_runs<{T}, {1|4}>",
-        "sum_spanning_runs<{1|8}>", "sum_positions<{T}, 4>",
+        "embedding_forward<{T}, {int|long long}, 4>", "sum_runs<{T}, {1|4}>",
+        "sum_spanning_runs<{1|8}>", "sum_positions<{T}, 4>", "count_tokens<{int|long long}>",
+        "gather_places<int>", "order_places<int>",
     ],
     "layernorm": [
         "layernorm_forward<{T}, 4, {1|4}, {1|2}>", "layernorm_forward<__nv_bfloat16, 8, {3|4}, {1|4}>",
@@ -41,6 +42,10 @@ INSTANCES = {
         "layernorm_backward<__nv_bfloat16, 8, {3|4}, {1|4}, 3>",
         "wide_layernorm_forward<{T}, {1|4}>", "wide_layernorm_recompute<{T}, 4>", "wide_layernorm_shift<{T}, 4>",
         "wide_layernorm_column_sums<{T}, 4>", "wide_layernorm_backward<{T}, 4, {?}>",
+    ],
+    "layernorm_ladder": [
+        "thread_forward<{T}>", "warp_forward<{T}>", "register_forward<{T}, 3>", "warp_dx<{T}>",
+        "column_sums_of_dy<{T}>", "fused_backward<{T}, {3|6}>",
     ],
     "linear": ["add_bias<{T}, {1|4}>"],
     "residual_layernorm": [

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 import textwrap
 from collections.abc import Callable
 
@@ -42,3 +43,34 @@ def source(function: Callable, docstring: bool = False) -> str:
     if not docstring and ast.get_docstring(node) is not None and len(node.body) > 1:
         drop |= set(range(first.lineno - 1, first.end_lineno))
     return "\n".join(line for number, line in enumerate(lines[: node.end_lineno]) if number not in drop)
+
+
+def show_cuda(file: str, *names: str) -> None:
+    """Display kernels and device functions of `llmlab/kernels/<file>`, as `show` does Python functions."""
+    from IPython.display import Markdown, display
+
+    sources = "\n\n".join(cuda_source(file, name) for name in names)
+    display(Markdown(f"```c++\n{sources}\n```"))
+
+
+def cuda_source(file: str, name: str) -> str:
+    """The definition of a function in a kernel file: from its template line to its closing brace.
+
+    Raises `LookupError` if the file has no such function.
+
+    >>> print(cuda_source("common.cuh", "warp_sum"))
+    __device__ __forceinline__ float warp_sum(float v) { return warp_reduce<Sum>(v); }
+    """
+    from llmlab.kernels import source
+
+    lines = source.read(file).splitlines()
+    named = re.compile(rf"^(template|__global__|__device__).*\b{name}\(|^{name}\(")
+    found = [number for number, line in enumerate(lines) if named.match(line)]
+    if not found:
+        raise LookupError(f"{file} defines no function {name}")
+    first = last = found[0]
+    while first and lines[first - 1].startswith(("template", "__global__")):
+        first -= 1
+    while not lines[last].startswith("}") and not (last == found[0] and lines[last].endswith("}")):
+        last += 1
+    return "\n".join(lines[first : last + 1])
