@@ -2,9 +2,9 @@
 
     python benchmarks/train_cpu.py [--rounds 12] [--configuration small large] [--compile]
 
-Each side runs in a process of its own, so that neither's thread pool disturbs the other and each has a peak memory
-of its own. The sides take turns, a few steps each; while one computes the others wait on a pipe. Ratios are
-medians over rounds of neighbouring turns, which a slow minute of the machine meets alike.
+Each side runs in a process of its own, so that neither's thread pool disturbs the other and each has a peak
+memory of its own. The sides take turns, a few steps each; while one computes the others wait on a pipe.
+Ratios are medians over rounds of neighbouring turns, which a slow minute of the machine meets alike.
 """
 
 from __future__ import annotations
@@ -70,8 +70,9 @@ def torch_side(B: int, threads: int, compiled: bool, **sizes: int):
     def step(tokens, targets) -> float:
         return float(run(torch.from_numpy(tokens), torch.from_numpy(targets)))
 
-    mkl = next((line.strip(" -") for line in torch.__config__.show().splitlines() if "Math Kernel" in line), "no MKL")
-    return step, f"{mkl}; {torch.backends.cpu.get_cpu_capability()} kernels of its own"
+    lines = torch.__config__.show().splitlines()
+    mkl = next((line.strip(" -") for line in lines if "Math Kernel" in line), "no MKL").partition(" Product")[0]
+    return step, f"{mkl}; {torch.backends.cpu.get_cpu_capability()} kernels of torch"
 
 
 def serve(side: str, configuration: str, threads: int) -> None:
@@ -100,7 +101,8 @@ class Side:
     """A side's process, seen from the referee."""
 
     def __init__(self, side: str, configuration: str, threads: int) -> None:
-        variables = {name: str(threads) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+        variables = {name: str(threads) for name in names}
         self.process = subprocess.Popen(
             [sys.executable, __file__, "--serve", side, configuration, str(threads)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **variables})
@@ -165,8 +167,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=12, help="turns of each side")
     parser.add_argument("--steps", type=int, default=3, help="steps in a turn")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--policies", nargs="+", default=["none", "selective"], help="checkpointing of llmlab")
-    parser.add_argument("--compile", action="store_true", help="also torch.compile, which needs a C++ compiler")
+    parser.add_argument("--policies", nargs="+", default=["none", "selective"], help="of llmlab")
+    parser.add_argument("--compile", action="store_true", help="also torch.compile (needs a C++ compiler)")
     options = parser.parse_args()
     sides = ["torch", *(f"llmlab-{policy}" for policy in options.policies)]
     if options.compile and shutil.which("g++"):
@@ -184,8 +186,8 @@ def main() -> None:
         print(f"\n{configuration}: {CONFIGURATIONS[configuration]}, {options.threads} threads")
         print(f"{'':16}{'tokens/s':>10}{'ratio':>8}{'peak MB':>9}{'ratio':>8}  matrix products")
         for name, row in result.items():
-            print(f"{name:16}{row['tokens_per_second']:10,}{row['speed_ratio']:8.2f}{row['peak_bytes'] / 1e6:9.0f}"
-                  f"{row['memory_ratio']:8.2f}  {row['matrix_products']}")
+            print(f"{name:16}{row['tokens_per_second']:10,}{row['speed_ratio']:8.2f}"
+                  f"{row['peak_bytes'] / 1e6:9.0f}{row['memory_ratio']:8.2f}  {row['matrix_products']}")
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(report, indent=2) + "\n")
 

@@ -12,7 +12,6 @@ the bits depend on the number of workers, and on nothing else.
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -24,8 +23,9 @@ import numpy as np
 from llmlab import arrays
 from llmlab.checkpointing import policies, schedule
 from llmlab.graph import Graph
-from llmlab.parameters import Parameters, aligned_zeros
-from llmlab.program import Call, Plan, bind, loss_gradient
+from llmlab.parameters import Parameters
+from llmlab.program import Plan
+from llmlab.runner import Runner
 
 __all__ = ["Engine", "usable_cores"]
 
@@ -60,12 +60,12 @@ class Engine:
     """
 
     def __init__(self, graph: Graph, parameters: Parameters, policy: str | Collection[str] = "none",
-                 workers: int = 1, observer: Callable | None = None) -> None:
+                 workers: int = 1, observer: Callable | None = None, capture: bool = True) -> None:
         B = graph.sizes["B"]
         if not 1 <= workers <= B:
             raise ValueError(f"workers is {workers}, needs to lie in [1, {B}], B being the largest batch")
         if workers > 1 and parameters.device != "cpu":
-            raise ValueError(f"workers is {workers}, needs to be 1 on a GPU, which shares out its work itself")
+            raise ValueError(f"workers is {workers}, needs to be 1 on a GPU, which shares out work itself")
         self.graph, self.parameters, self.observer = graph, parameters, observer
         self.step = 0
         """Calls of `forward_backward` so far: what dropout draws its masks from. Save it, and restore it."""
@@ -82,7 +82,9 @@ class Engine:
             "logits": schedule.inference(part, [self.logits_name]),
         }
         self.plans = {what: Plan(actions, part, parameters.dtype) for what, actions in schedules.items()}
-        self._runners = [_Runner(self.plans, parameters, own_gradient=w > 0) for w in range(workers)]
+        self._runners = [
+            Runner(self.plans, parameters, own_gradient=w > 0, capture=capture) for w in range(workers)
+        ]
         self._pool = ThreadPoolExecutor(workers - 1) if workers > 1 else None
         self._blas = _single_threaded_blas() if workers > 1 else None
 
@@ -106,7 +108,7 @@ class Engine:
 
     def loss(self, tokens: Any, targets: Any) -> Any:
         """The mean loss over the valid tokens of a batch, forward only, in less memory."""
-        return self._run("loss", *self._checked(tokens, targets), 1.0)
+        return self._run("loss", *self._checked(tokens, targets), 1.0).copy()
 
     def logits(self, tokens: Any) -> Any:
         """The logits (b, t, V) of a batch: a new array."""
@@ -128,6 +130,7 @@ class Engine:
             "arena": sum(r.arena.nbytes for r in self._runners),
             "worker_gradients": sum(r.gradient.nbytes for r in self._runners[1:]),
             "inputs": sum(r.input_bytes for r in self._runners),
+            "captured": sum(r.captured_bytes for r in self._runners),
         }
 
     @property
@@ -137,9 +140,8 @@ class Engine:
 
     @property
     def bytes_held(self) -> int:
-        """Bytes that the engine holds: arenas, inputs, its workers' gradients; not the parameters."""
-        memory = self.memory
-        return memory["arena"] + memory["worker_gradients"] + memory["inputs"]
+        """Bytes that the engine holds: arenas, inputs, temporaries of CUDA graphs, its workers' gradients."""
+        return sum(nbytes for name, nbytes in self.memory.items() if name != "predicted_peak")
 
     def close(self) -> None:
         """End the worker threads, and give BLAS its own threads back."""
@@ -155,7 +157,7 @@ class Engine:
         slices = [slice(a, b) for a, b in pairwise(bounds)]
         if len(slices) == 1:
             held = self._runners[0].run(what, tokens, targets, seed, self.step, 0, self.observer)
-            return held[self.loss_name].copy()
+            return held[self.loss_name]
         valid = [int(np.count_nonzero(targets[s] != self.ignore_index)) for s in slices]
         shares = [n / max(sum(valid), 1) for n in valid]
 
@@ -205,69 +207,6 @@ class Engine:
         return tokens, targets
 
 
-class _Runner:
-    """One arena, one set of inputs and one gradient buffer, and the programs bound to them."""
-
-    def __init__(self, plans: dict[str, Plan], parameters: Parameters, own_gradient: bool) -> None:
-        self.plans, self.parameters = plans, parameters
-        device = parameters.device
-        self.arena = aligned_zeros(max(p.arena_bytes for p in plans.values()), np.dtype(np.uint8), device)
-        self.gradient, self.grad = parameters.gradient, parameters.grad
-        if own_gradient:
-            self.gradient, self.grad = parameters.gradient_like()
-        graph = plans["training"].graph
-        self.inputs = {
-            name: aligned_zeros(math.prod(graph.shape(name)), graph.dtype(name, parameters.dtype), device)
-            for name in graph.inputs
-        }
-        self.seed_name = loss_gradient(graph)
-        self.inputs[self.seed_name] = aligned_zeros(1, arrays.accumulation_dtype(parameters.dtype), device)
-        self.checked: set[tuple] = set()
-        self.programs: dict[tuple, tuple[list[Call], dict[str, Any], dict[str, Any]]] = {}
-
-    @property
-    def input_bytes(self) -> int:
-        return sum(x.nbytes for x in self.inputs.values())
-
-    def run(self, what: str, tokens: Any, targets: Any, seed: Any, step: int, row: int,
-            observer: Callable | None) -> dict[str, Any]:
-        """Run a program on a slice of a batch; returns what is alive at its end, until the next run."""
-        calls, held, inputs = self._program(what, *tokens.shape, row)
-        _fill(inputs["tokens"], tokens)
-        if targets is not None:
-            _fill(inputs["targets"], targets)
-        inputs[self.seed_name][...] = seed
-        if "step" in inputs:
-            inputs["step"][...] = step
-        if observer is None:
-            for call in calls:
-                call.make()
-        else:
-            for call in calls:
-                observer(call.action, call.node)
-                call.make()
-                observer(call.action, call.node)
-        if (what, *tokens.shape, row) not in self.checked:
-            self.checked.add((what, *tokens.shape, row))
-            calls[:] = [call.unchecked() for call in calls]
-        return held
-
-    def _program(
-        self, what: str, b: int, t: int, row: int,
-    ) -> tuple[list[Call], dict[str, Any], dict[str, Any]]:
-        key = (what, b, t, row)
-        if key not in self.programs:
-            plan = self.plans[what]
-            sizes = {**plan.graph.sizes, "B": b, "T": t}
-            shapes = {name: plan.graph.shape(name, sizes) for name in plan.graph.inputs}
-            shapes[self.seed_name] = ()
-            inputs = {name: self.inputs[name][:math.prod(s)].reshape(s) for name, s in shapes.items()}
-            external = {**self.parameters, **inputs}
-            calls, held = bind(plan, self.arena, sizes, external, self.grad, row)
-            self.programs[key] = calls, held, inputs
-        return self.programs[key]
-
-
 def _ids(name: str, values: Any, V: int, allowed: int | None = None) -> Any:
     """An integer array whose values, where looking at them costs no wait for a GPU, are token ids."""
     values = values if arrays.is_cupy(values) else np.asarray(values)
@@ -282,14 +221,6 @@ def _ids(name: str, values: Any, V: int, allowed: int | None = None) -> Any:
             also = "" if allowed is None else f" or be {allowed}"
             raise ValueError(f"{name}{list(place)} is {values[place]}, needs to lie in [0, {V}){also}")
     return values
-
-
-def _fill(buffer: Any, values: Any) -> None:
-    """Copy token ids into an int32 input, from the host or the device."""
-    if arrays.is_cupy(buffer) and not arrays.is_cupy(values):
-        buffer.set(np.ascontiguousarray(values, dtype=buffer.dtype))
-    else:
-        buffer[...] = values
 
 
 def _weight(weight: Any, loss: Any) -> Any:

@@ -1,13 +1,16 @@
 """A schedule bound to memory: for every action a call that is ready to be made.
 
-All names, offsets, shapes and attributes are resolved here, once. Running a step is then a loop over calls.
+All names, offsets, shapes and attributes are resolved here, once. Running a step is then a loop over calls;
+on a GPU, where all addresses stay the same from step to step, it becomes the launch of one CUDA graph.
 """
 
 from __future__ import annotations
 
 import functools
+import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +22,9 @@ from llmlab.checkpointing.schedule import Action, Kind, Schedule
 from llmlab.graph import Function, Graph, Node, gradient_name
 from llmlab.ops import residual
 
-__all__ = ["Call", "Plan", "bind"]
+__all__ = ["Call", "Plan", "Program", "bind"]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,7 @@ class Call:
     make: functools.partial
 
     def unchecked(self) -> Call:
-        """The same call past the guard at the op's door, which has nothing new to say about the same arrays."""
+        """The same call past the guard at the op's door, which has no news about the same arrays."""
         inner = getattr(self.make.func, "__wrapped__", self.make.func)
         return replace(self, make=functools.partial(inner, *self.make.args, **self.make.keywords))
 
@@ -48,10 +53,77 @@ class Plan:
         self.offsets, self.arena_bytes = place(timeline.storages(schedule, graph, compute), self.peak)
 
 
+class Program:
+    """Calls in order, and the tensors that are alive at their end.
+
+    With `capture`, the second run is recorded as a CUDA graph, and later runs launch it: the first has
+    compiled what there was to compile, and a launch costs the host as much as a single kernel. Where CUDA
+    refuses, a line in the log says why, and runs go on call by call.
+    """
+
+    def __init__(self, calls: list[Call], outputs: dict[str, Any], capture: bool = False) -> None:
+        self.calls, self.outputs = calls, outputs
+        self.capture, self.runs = capture, 0
+        self.graph: _Graph | None = None
+
+    def run(self, observer: Callable | None = None) -> None:
+        """Make all calls; `observer(action, node)` is called before and after each, outside of graphs."""
+        if observer is not None:
+            for call in self.calls:
+                observer(call.action, call.node)
+                call.make()
+                observer(call.action, call.node)
+            return
+        if self.runs == 1 and self.capture:
+            self._record()
+        if self.graph is not None:
+            self.graph.launch()
+        else:
+            for call in self.calls:
+                call.make()
+        if self.runs == 0:
+            self.calls = [call.unchecked() for call in self.calls]
+        self.runs += 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the graph's temporaries hold, beside the arena."""
+        return self.graph.pool.total_bytes() if self.graph else 0
+
+    def _record(self) -> None:
+        try:
+            self.graph = _Graph(self.calls)
+        except Exception as error:  # whatever a library does that can't be recorded, it can still be run
+            _log.warning("no CUDA graph of this step, calls are made one by one: %s", error)
+            self.capture = False
+
+
+class _Graph:
+    """Calls recorded as a CUDA graph, and the memory that their temporaries had while recording."""
+
+    def __init__(self, calls: list[Call]) -> None:
+        import cupy
+
+        self.pool = cupy.cuda.MemoryPool()
+        stream = cupy.cuda.Stream(non_blocking=True)
+        with cupy.cuda.using_allocator(self.pool.malloc), stream:
+            stream.begin_capture()
+            try:
+                for call in calls:
+                    call.make()
+            except BaseException:
+                with suppress(Exception):  # a broken recording ends with an error of its own
+                    stream.end_capture()
+                raise
+            self.graph = stream.end_capture()
+
+    def launch(self) -> None:
+        self.graph.launch()  # on CuPy's current stream
+
+
 def bind(plan: Plan, arena: Any, sizes: Mapping[str, int], external: Mapping[str, Any],
-         gradients: Mapping[str, Any], row: int = 0) -> tuple[list[Call], dict[str, Any]]:
-    """The calls of a plan at `sizes`, none larger than the graph's, and the tensors that are alive at their
-    end.
+         gradients: Mapping[str, Any], row: int = 0, capture: bool = False) -> Program:
+    """The program of a plan at `sizes`, none larger than the graph's.
 
     `external` holds inputs, parameters and the gradient of the loss by name, `gradients` those of
     parameters, into which backward adds. `row` is the place of the batch's first row in the whole batch,
@@ -90,7 +162,7 @@ def bind(plan: Plan, arena: Any, sizes: Mapping[str, int], external: Mapping[str
             total = view(whole, held[whole])
             add = functools.partial(residual.forward, total, view(part, held[part]), y=total)
             calls.append(Call(action, node, add))
-    return calls, {name: view(name, storage) for name, storage in held.items()}
+    return Program(calls, {name: view(name, storage) for name, storage in held.items()}, capture)
 
 
 def _outside(node: Node, function: Function, external: Mapping[str, Any]) -> dict[str, Any]:

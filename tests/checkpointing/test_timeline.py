@@ -53,8 +53,8 @@ def test_predicted_peak_is_what_a_run_touches_and_what_the_engine_holds(policy, 
     tokens = np.zeros((4, 16), int)
     engine.forward_backward(tokens, tokens)
     runner, = engine._runners
-    calls, outputs, _ = runner.programs["training", 4, 16, 0]
-    touched = memory_touched(calls, outputs.values(), runner.arena).max()
+    program, _ = runner.programs["training", 4, 16, 0]
+    touched = memory_touched(program.calls, program.outputs.values(), runner.arena).max()
     assert touched == engine.predicted_peak == runner.arena.nbytes
     assert engine.bytes_held == runner.arena.nbytes + engine.memory["inputs"]
 
