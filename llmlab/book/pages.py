@@ -19,7 +19,7 @@ def configuration(book: Book) -> dict[str, object]:
         # Only what book.toml lists: whatever else lies in the folder stays out.
         "include_patterns": ["index.md", *(chapter.notebook.name for chapter in book.chapters)],
         "source_suffix": {".md": "myst-nb", ".ipynb": "myst-nb"},
-        "extensions": ["myst_nb", __name__],
+        "extensions": ["myst_nb", "sphinx_design", __name__],
         "nitpicky": True,
         "llmlab_contents": contents(book),
         "myst_enable_extensions": ["dollarmath", "amsmath", "colon_fence"],
@@ -58,7 +58,7 @@ def mathjax() -> Path:
     try:
         return Path(next(f for f in files("sphinx-mathjax-offline") if f.name == "tex-svg.js").locate())
     except PackageNotFoundError:
-        raise UserError("building the book needs its tools: `pip install 'llmlab[book]'`") from None
+        raise UserError("building the book needs its tools: `pip install -e '.[book]'`") from None
 
 
 def contents(book: Book) -> str:
