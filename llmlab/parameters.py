@@ -65,7 +65,7 @@ class Parameters(Views):
             raise ValueError(f"device is {device!r}, needs to be 'cpu' or 'cuda'")
         if device == "cuda" and not arrays.gpu_available():
             raise ValueError("device is 'cuda', but CuPy sees no GPU here; "
-                             "install llmlab[gpu], or use device='cpu'")
+                             "pip install -e '.[gpu]', or use device='cpu'")
         compute = arrays.dtype(dtype)
         master = arrays.accumulation_dtype(compute)
         self.device = device

@@ -155,6 +155,18 @@ def test_training_imports_no_optional_package():
     assert ran.stdout.split() == []
 
 
+def test_a_missing_extra_is_one_clear_line(capsys, monkeypatch):
+    monkeypatch.setitem(cli.COMMANDS, "lab", cli.Command("test_cli_needs", "", extra="book"))
+    monkeypatch.setattr(cli.importlib, "import_module", lambda name: missing())
+    assert said(capsys, "lab") == (
+        2, "", "llmlab: error: `llmlab lab` needs nbformat, not installed here: pip install -e '.[book]'\n"
+    )  # fmt: skip
+
+
+def missing():
+    raise ModuleNotFoundError("No module named 'nbformat'", name="nbformat")
+
+
 def test_a_bug_shows_where_it_is(monkeypatch):
     from llmlab.cli import data
 

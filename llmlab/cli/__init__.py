@@ -16,6 +16,7 @@ class Command(NamedTuple):
     module: str
     help: str
     first_words: tuple[str, ...] = ()
+    extra: str = ""
 
 
 COMMANDS = {
@@ -24,9 +25,9 @@ COMMANDS = {
     "data": Command("llmlab.cli.data", "list the corpora, or write one as token shards"),
     "memory": Command("llmlab.cli.memory", "tell what a training step will hold, before anything is run"),
     "doctor": Command("llmlab.cli.doctor", "tell what this machine has, and what more would give"),
-    "lab": Command("llmlab.book.cli", "open the book in JupyterLab", ("lab",)),
-    "book": Command("llmlab.book.cli", "build, run and test the book"),
-    "check": Command("llmlab.book.cli", "check that the book is whole and current", ("check",)),
+    "lab": Command("llmlab.book.cli", "open the book in JupyterLab", ("lab",), "book"),
+    "book": Command("llmlab.book.cli", "build, run and test the book", extra="book"),
+    "check": Command("llmlab.book.cli", "check that the book is whole and current", ("check",), "book"),
     "kernel": Command("llmlab.kernels.cli", "check or profile a CUDA kernel on this machine, GPU or not"),
 }
 
@@ -61,6 +62,15 @@ def main(argv: list[str] | None = None) -> int:
             raise UserError(f"unknown command {name!r}{suggestion(name, COMMANDS)}")
         command = COMMANDS[name]
         return importlib.import_module(command.module).main([*command.first_words, *words[1:]]) or 0
+    except ModuleNotFoundError as error:
+        if not command.extra or str(error.name).startswith("llmlab"):
+            raise
+        advice = f"pip install -e '.[{command.extra}]'"
+        print(
+            f"llmlab: error: `llmlab {name}` needs {error.name}, not installed here: {advice}",
+            file=sys.stderr,
+        )
+        return 2
     except UserError as error:
         print(f"llmlab: error: {error}", file=sys.stderr)
         return 2

@@ -64,7 +64,7 @@ def blas() -> str:
 def gpu() -> Iterator[Finding]:
     """What the GPU path stands on."""
     cupy = version("cupy-cuda13x") or version("cupy-cuda12x")
-    yield Finding("CuPy", cupy, "pip install 'llmlab[gpu]' lets the kernels run on an NVIDIA GPU")
+    yield Finding("CuPy", cupy, "pip install -e '.[gpu]' lets the kernels run on an NVIDIA GPU")
     yield Finding("GPU", gpu_name(), "with one, `llmlab train` uses it and chapters time their kernels")
 
 
@@ -96,10 +96,10 @@ def compiler() -> str:
 def extras() -> Iterator[Finding]:
     """The packages of the extras."""
     wanted: dict[str, tuple[str, str]] = {
-        "torch": ("torch", "pip install 'llmlab[torch]' gives the oracle of the chapters, and interop"),
-        "jupyterlab": ("jupyterlab", "pip install 'llmlab[book]' opens and builds the book"),
-        "sphinx": ("sphinx", "pip install 'llmlab[book]' opens and builds the book"),
-        "pytest": ("pytest", "pip install 'llmlab[test]' runs the tests"),
+        "torch": ("torch", "pip install -e '.[torch]' gives the oracle of the chapters, and interop"),
+        "jupyterlab": ("jupyterlab", "pip install -e '.[book]' opens and builds the book"),
+        "sphinx": ("sphinx", "pip install -e '.[book]' opens and builds the book"),
+        "pytest": ("pytest", "pip install -e '.[test]' runs the tests"),
     }
     for name, (package, gives) in wanted.items():
         yield Finding(name, version(package), gives)

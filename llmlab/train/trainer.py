@@ -155,8 +155,8 @@ def resolve_device(device: str) -> str:
         return "cuda" if arrays.gpu_available() else "cpu"
     if device == "cuda" and not arrays.gpu_available():
         raise UserError(
-            "--device cuda: CuPy sees no CUDA device here; install `llmlab[gpu]` on a machine with an NVIDIA "
-            "GPU, or use --device cpu (`llmlab doctor` tells more)"
+            "--device cuda: CuPy sees no CUDA device here; `pip install -e '.[gpu]'` where there is an "
+            "NVIDIA GPU, or use --device cpu (`llmlab doctor` tells more)"
         )
     return device
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 for module in ("nbclient", "jupytext", "nbval", "anywidget", "sphinx", "myst_nb"):
-    pytest.importorskip(module, reason="the book's tools are not installed: pip install 'llmlab[book]'")
+    pytest.importorskip(module, reason="the book's tools are not installed: pip install -e '.[book]'")
 
 from llmlab.book import run, toc  # noqa: E402  (after the check that their tools are there)
 
@@ -126,7 +126,7 @@ def browser_page(tmp_path):
 
     `page.foreign` lists requests that leave `address`; `page.problems` those, and every error on the console.
     """
-    api = pytest.importorskip("playwright.sync_api", reason="needs pip install 'llmlab[test]'")
+    api = pytest.importorskip("playwright.sync_api", reason="needs pip install -e '.[test]'")
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
     with api.sync_playwright() as playwright:
         contexts = []

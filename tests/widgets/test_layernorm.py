@@ -8,7 +8,7 @@ import urllib.parse
 import numpy as np
 import pytest
 
-pytest.importorskip("anywidget", reason="anywidget is not installed: pip install 'llmlab[book]'")
+pytest.importorskip("anywidget", reason="anywidget is not installed: pip install -e '.[book]'")
 
 from llmlab import widgets
 from llmlab.ops import layernorm
