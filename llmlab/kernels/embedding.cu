@@ -11,22 +11,33 @@
 constexpr int PLACE_BITS = 32;
 __device__ __forceinline__ float not_a_number() { return __int_as_float(0x7fc00000); }
 constexpr int CHUNK = 32;  // sorted places that one block sums
-constexpr int AHEAD = 4;   // of them, loads under way together
+constexpr int AHEAD = 4;   // places whose loads are under way together
 
-// A block a place.
+// A block takes AHEAD places, whose loads are under way together.
 template <class T, class I, int E>
-__global__ void embedding_forward(T* x, const I* tokens, const T* wte, const T* wpe, int positions, index_t V, index_t C) {
-  const index_t place = blockIdx.x, token = tokens[place], t = place % positions;
-  const bool known = token >= 0 && token < V;
-  for (index_t c = static_cast<index_t>(threadIdx.x) * E; c < C; c += blockDim.x * E) {
-    float v[E], w[E];
-    Packed<T, E>::load(wpe + t * C + c).get(w);
-    if (known) Packed<T, E>::load(wte + token * C + c).get(v);
+__global__ void embedding_forward(T* x, const I* tokens, const T* wte, const T* wpe, index_t places, int positions, index_t V, index_t C) {
+  const index_t first = static_cast<index_t>(blockIdx.x) * AHEAD;
+  index_t token[AHEAD];
 #pragma unroll
-    for (int e = 0; e < E; e++) v[e] = known ? v[e] + w[e] : not_a_number();
-    Packed<T, E> pack;
-    pack.set(v);
-    pack.store(x + place * C + c);
+  for (int a = 0; a < AHEAD; a++) token[a] = first + a < places ? static_cast<index_t>(tokens[first + a]) : -1;
+  for (index_t c = static_cast<index_t>(threadIdx.x) * E; c < C; c += blockDim.x * E) {
+    Packed<T, E> of_token[AHEAD], of_position[AHEAD];
+#pragma unroll
+    for (int a = 0; a < AHEAD; a++) {
+      if (token[a] >= 0 && token[a] < V) of_token[a] = Packed<T, E>::load(wte + token[a] * C + c);
+      if (first + a < places) of_position[a] = Packed<T, E>::load(wpe + (first + a) % positions * C + c);
+    }
+#pragma unroll
+    for (int a = 0; a < AHEAD; a++) {
+      if (first + a >= places) break;
+      float v[E], w[E];
+      of_token[a].get(v);
+      of_position[a].get(w);
+#pragma unroll
+      for (int e = 0; e < E; e++) v[e] = token[a] >= 0 && token[a] < V ? v[e] + w[e] : not_a_number();
+      of_token[a].set(v);
+      of_token[a].store(x + (first + a) * C + c);
+    }
   }
 }
 
@@ -46,27 +57,35 @@ __global__ void __launch_bounds__(256) count_tokens(int* counts, int* arrivals, 
   if (place < places) arrivals[place] = atomicAdd(&counts[known_token(tokens, place, V)], 1);
 }
 
-// starts[token] = the sum of the counts of the tokens below it. One block; each thread sums a stretch of its own.
+// starts[token] = the sum of the counts of the tokens below it. One block, which walks over the counts, four to a thread.
 extern "C" __global__ void __launch_bounds__(1024) sum_counts(int* starts, const int* counts, index_t n) {
+  constexpr int EACH = 4;
   __shared__ int of_warp[WARP];
-  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-  const index_t stretch = (n + blockDim.x - 1) / blockDim.x, begin = threadIdx.x * stretch;
-  const index_t end = begin + stretch < n ? begin + stretch : n;
-  int mine = 0;
-#pragma unroll 8
-  for (index_t i = begin; i < end; i++) mine += counts[i];
-  int sum = mine;
-  for (int d = 1; d < WARP; d *= 2) {
-    const int below = __shfl_up_sync(ALL_LANES, sum, d);
-    if (lane >= d) sum += below;
-  }  // lane i holds the sum over lanes 0 to i
-  if (lane == WARP - 1) of_warp[warp] = sum;
-  __syncthreads();
-  int before = sum - mine;
-  for (int w = 0; w < warp; w++) before += of_warp[w];
-  for (index_t i = begin; i < end; i++) {
-    starts[i] = before;
-    before += counts[i];
+  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
+  int before_all = 0;
+  for (index_t begin = 0; begin < n; begin += blockDim.x * EACH) {
+    const index_t i = begin + threadIdx.x * EACH;
+    int count[EACH], mine = 0;
+#pragma unroll
+    for (int e = 0; e < EACH; e++) mine += count[e] = i + e < n ? counts[i + e] : 0;
+    int sum = mine;
+    for (int d = 1; d < WARP; d *= 2) {
+      const int below = __shfl_up_sync(ALL_LANES, sum, d);
+      if (lane >= d) sum += below;
+    }  // lane i holds the sum over lanes 0 to i
+    if (lane == WARP - 1) of_warp[warp] = sum;
+    __syncthreads();
+    int before = before_all + sum - mine;
+    for (int w = 0; w < warps; w++) {
+      if (w < warp) before += of_warp[w];
+      before_all += of_warp[w];
+    }
+#pragma unroll
+    for (int e = 0; e < EACH; e++) {
+      if (i + e < n) starts[i + e] = before;
+      before += count[e];
+    }
+    __syncthreads();  // all have read of_warp
   }
 }
 

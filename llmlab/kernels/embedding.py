@@ -10,7 +10,7 @@ from llmlab.kernels.layernorm import gradient
 from llmlab.kernels.loader import load
 from llmlab.kernels.signature import cuda_type
 
-_CHUNK = 32  # as in embedding.cu
+_CHUNK, _AHEAD = 32, 4  # as in embedding.cu
 
 
 def forward(tokens: Array, wte: Array, wpe: Array, *, x: Array | None = None) -> Array:
@@ -24,7 +24,8 @@ def forward(tokens: Array, wte: Array, wpe: Array, *, x: Array | None = None) ->
     kernel = load("embedding").get_function(
         f"embedding_forward<{cuda_type(wte.dtype)}, {cuda_type(tokens.dtype)}, {E}>"
     )
-    kernel((tokens.size,), (threads,), (x, tokens, wte, wpe, tokens.shape[1], V, C))
+    blocks = guards.ceil_divide(tokens.size, _AHEAD)
+    kernel((blocks,), (threads,), (x, tokens, wte, wpe, tokens.size, tokens.shape[1], V, C))
     return x
 
 

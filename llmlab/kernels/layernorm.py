@@ -147,8 +147,8 @@ def backward_rows(
 def _backward_shape(plan: row.Plan) -> tuple[int, int, int]:
     """Warps of a block, blocks that share a multiprocessor, and stages of the ring: the fastest on an H200.
 
-    512 threads a multiprocessor may have 128 registers each, which the sums need. Teams of one warp never wait
-    for each other; those of two do, and fare better in two blocks.
+    512 threads a multiprocessor may have 128 registers each, which the sums need. Teams of one warp never
+    wait for each other; those of two do, and fare better in two blocks.
     """
     if plan.W == 1:
         return 12, 1, 2

@@ -1,0 +1,93 @@
+"""Embedding: text, emulated kernels and CUDA kernels against the text in float64."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from llmlab import kernels
+from llmlab.ops import embedding
+
+TOLERANCE = {"float32": 1e-6, "bfloat16": 2**-8, "float16": 2**-11}
+
+
+def close(result, reference, tolerance):
+    scale = np.abs(reference).max(initial=0) or 1.0
+    np.testing.assert_allclose(np.asarray(result, np.float64), reference, rtol=0, atol=tolerance * scale)
+
+
+def check(backend, dtype, B, T, V, C, offset=0):
+    rng = np.random.default_rng(0)
+    wte, wpe, dx = (rng.standard_normal(s).astype(dtype) for s in ((V, C), (T + 2, C), (B, T, C)))
+    tokens = rng.integers(0, V, (B, T))
+    tokens[:, 3 : T // 2] = V - 1  # a run that spans chunks
+    at = backend.array
+    wide = [a.astype(np.float64) for a in (wte, wpe, dx)]
+    x = backend(embedding.forward, at(tokens), at(wte, offset), at(wpe))
+    close(x, embedding.forward.text(tokens, *wide[:2]), TOLERANCE[dtype.name])
+    dwte, dwpe = at(np.ones((V, C), np.float32)), at(np.ones((T + 2, C), np.float32))
+    results = backend(embedding.backward, at(dx, offset), at(tokens), at(wte), at(wpe), dwte=dwte, dwpe=dwpe)
+    for result, reference in zip(results, embedding.backward.text(wide[2], tokens, *wide[:2])):
+        close(result, 1 + reference, 2e-6)  # added to what the buffers held
+
+
+@pytest.mark.parametrize(("B", "T", "V", "C"), [(2, 5, 7, 5), (3, 40, 9, 64), (1, 200, 3, 24), (2, 33, 1500, 16)])
+def test_against_float64(backend, dtype, B, T, V, C):
+    check(backend, dtype, B, T, V, C)
+
+
+@settings(
+    max_examples=6,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(B=st.integers(0, 4), T=st.integers(1, 50), V=st.integers(1, 60), C=st.integers(1, 40), offset=st.integers(0, 2))
+def test_any_shape_anywhere(backend, dtype, B, T, V, C, offset):
+    check(backend, dtype, B, T, V, C, offset)
+
+
+def test_repeated_tokens_add_up(backend, dtype):
+    tokens, dx = np.full((1, 1000), 3), np.ones((1, 1000, 5), dtype)
+    wte, wpe = np.zeros((8, 5), dtype), np.zeros((1000, 5), dtype)
+    dwte, dwpe = backend(embedding.backward, *map(backend.array, (dx, tokens, wte, wpe)))
+    assert dwte[3].tolist() == [1000.0] * 5
+    assert not np.delete(dwte, 3, 0).any()
+    assert (dwpe == 1).all()
+
+
+def test_same_input_same_bits(backend):
+    rng = np.random.default_rng(0)
+    tokens, dx = rng.integers(0, 5, (2, 300)), rng.standard_normal((2, 300, 8)).astype(np.float32)
+    tables = np.zeros((5, 8), np.float32), np.zeros((300, 8), np.float32)
+    runs = [backend(embedding.backward, *map(backend.array, (dx, tokens, *tables))) for _ in range(2)]
+    for first, second in zip(*runs):
+        np.testing.assert_array_equal(first, second)
+
+
+def test_a_token_outside_the_vocabulary_is_never_another_row():
+    """On a host it is refused (tests/ops); a kernel, which cannot raise, gives NaN, and adds nothing."""
+    from llmlab.kernels import embedding as launcher
+
+    tokens, wte, wpe = np.array([[0, 4, -1]]), np.ones((4, 8), np.float32), np.ones((3, 8), np.float32)
+    with kernels.emulated("check"):
+        x = launcher.forward(tokens, wte, wpe)
+        dwte, _ = launcher.backward(np.ones((1, 3, 8), np.float32), tokens, wte, wpe)
+    np.testing.assert_array_equal(np.isnan(x[0, :, 0]), [False, True, True])
+    np.testing.assert_array_equal(dwte[:, 0], [1, 0, 0, 0])
+
+
+@pytest.mark.gpu
+def test_more_than_two_billion_elements():
+    import cupy as cp
+
+    B, T, V, C = 2_750, 1_024, 16, 768
+    tokens = (cp.arange(B * T).reshape(B, T) % V).astype(np.int32)
+    wte = cp.random.standard_normal((V, C), dtype=np.float32).astype(np.float16)
+    wpe = cp.zeros((T, C), np.float16)
+    x = embedding.forward(tokens, wte, wpe)
+    assert (x[-1] == wte[tokens[-1]]).all()
+    x[...] = 1
+    dwte, dwpe = embedding.backward(x, tokens, wte, wpe)
+    assert (dwte == B * T // V).all()
+    assert (dwpe == B).all()
