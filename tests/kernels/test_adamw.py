@@ -16,7 +16,18 @@ def buffers(n, seed=0):
     return master, grad, m, m * m
 
 
-def step(backend, arrays, compute=None, inverse_scale=1.0, lr=0.01, clip=1.0, decay_end=0, updates=0, eps=1e-8, decay=0.1):
+def step(
+    backend,
+    arrays,
+    compute=None,
+    inverse_scale=1.0,
+    lr=0.01,
+    clip=1.0,
+    decay_end=0,
+    updates=0,
+    eps=1e-8,
+    decay=0.1,
+):
     """One step on the backend; returns the norm, the buffers after it, and the count of updates."""
     counter = backend.array(np.array([updates]))
     norm = backend(adamw.global_norm, arrays[1], inverse_scale)
@@ -47,7 +58,9 @@ def test_against_float64(backend, dtype, n, decay_end, offset):
 
 def test_golden_trajectory(backend):
     arrays = [backend.array(np.array([x], np.float32)) for x in (1, 0, 0, 0)]
-    for t, (gradient, expected) in enumerate(zip([0.5, -0.25, 0.0], [0.9890000002, 0.9853476299, 0.9823034893])):
+    for t, (gradient, expected) in enumerate(
+        zip([0.5, -0.25, 0.0], [0.9890000002, 0.9853476299, 0.9823034893])
+    ):
         arrays[1][...] = gradient
         norm = backend.array(backend(adamw.global_norm, arrays[1]))
         backend(
@@ -110,7 +123,9 @@ def test_each_buffer_is_read_and_written_once():
     master, grad, m, v = buffers(n)
     compute, norm = np.zeros(n, np.float16), np.ones(1, np.float32)
     with kernels.emulated("profile") as profiles:
-        adamw.update(master, grad, m, v, compute, norm, np.zeros(1, np.int64), 0.01, 1.0, *BETAS, 1e-8, 0.1, 1.0, n)
+        adamw.update(
+            master, grad, m, v, compute, norm, np.zeros(1, np.int64), 0.01, 1.0, *BETAS, 1e-8, 0.1, 1.0, n
+        )
     traffic = profiles[-1].arrays
     for name in "master", "grad", "m", "v":
         assert traffic[name].read == 4 * n

@@ -44,9 +44,7 @@ def check(backend, dtype, N, V, vocabulary, reduction, offset=0):
     loss, lse = backend(cross_entropy.forward, at(logits, offset), at(targets), **attributes)
     close(loss, loss_64, LOSS)
     close(lse, lse_64, LOSS)
-    dlogits = backend(
-        cross_entropy.backward, weight, at(logits, offset), at(targets), at(lse), **attributes
-    )
+    dlogits = backend(cross_entropy.backward, weight, at(logits, offset), at(targets), at(lse), **attributes)
     close(dlogits, dlogits_64, TOLERANCE[dtype.name])
     place = at(logits, offset)
     for out in None, place:  # beside the logits, and over them

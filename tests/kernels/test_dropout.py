@@ -6,7 +6,9 @@ import pytest
 from llmlab.ops import dropout
 
 
-@pytest.mark.parametrize(("n", "offset", "start"), [(1, 0, 0), (1003, 0, 0), (1000, 3, 0), (64, 8, 1), (0, 0, 0)])
+@pytest.mark.parametrize(
+    ("n", "offset", "start"), [(1, 0, 0), (1003, 0, 0), (1000, 3, 0), (64, 8, 1), (0, 0, 0)]
+)
 def test_the_mask_of_the_text(backend, dtype, n, offset, start):
     x = np.random.default_rng(0).standard_normal(n).astype(dtype)
     expected = dropout.forward.text(x, 0.3, 12345678901, 7, 3, offset)

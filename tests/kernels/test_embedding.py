@@ -31,7 +31,9 @@ def check(backend, dtype, B, T, V, C, offset=0):
         close(result, 1 + reference, 2e-6)  # added to what the buffers held
 
 
-@pytest.mark.parametrize(("B", "T", "V", "C"), [(2, 5, 7, 5), (3, 40, 9, 64), (1, 200, 3, 24), (2, 33, 1500, 16)])
+@pytest.mark.parametrize(
+    ("B", "T", "V", "C"), [(2, 5, 7, 5), (3, 40, 9, 64), (1, 200, 3, 24), (2, 33, 1500, 16)]
+)
 def test_against_float64(backend, dtype, B, T, V, C):
     check(backend, dtype, B, T, V, C)
 
@@ -42,7 +44,13 @@ def test_against_float64(backend, dtype, B, T, V, C):
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-@given(B=st.integers(0, 4), T=st.integers(1, 50), V=st.integers(1, 60), C=st.integers(1, 40), offset=st.integers(0, 2))
+@given(
+    B=st.integers(0, 4),
+    T=st.integers(1, 50),
+    V=st.integers(1, 60),
+    C=st.integers(1, 40),
+    offset=st.integers(0, 2),
+)
 def test_any_shape_anywhere(backend, dtype, B, T, V, C, offset):
     check(backend, dtype, B, T, V, C, offset)
 

@@ -21,7 +21,9 @@ def inputs(N, C, C_out, dtype):
     return [rng.standard_normal(shape).astype(dtype) for shape in shapes]
 
 
-@pytest.mark.parametrize(("N", "C", "C_out"), [(5, 8, 16), (33, 7, 5), (0, 4, 4), (40, 16, 24), (300, 24, 600)])
+@pytest.mark.parametrize(
+    ("N", "C", "C_out"), [(5, 8, 16), (33, 7, 5), (0, 4, 4), (40, 16, 24), (300, 24, 600)]
+)
 @pytest.mark.parametrize("with_bias", [True, False], ids=["bias", "no bias"])
 def test_against_float64(backend, dtype, N, C, C_out, with_bias):
     x, weight, bias, dy = inputs(N, C, C_out, dtype)
