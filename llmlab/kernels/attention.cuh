@@ -1,6 +1,6 @@
-// Where a block of an attention kernel works: which head, which rows, and where these lie in memory.
+// What the attention kernels share: where a block works, and how 16-bit rows become operands of tensor cores.
 #pragma once
-#include "common.cuh"
+#include "tensor_core.cuh"
 
 // The rows of one head: D contiguous numbers each, `stride` apart.
 template <class T> struct Head {
@@ -37,3 +37,17 @@ template <int D> struct Place {
   template <class T> __device__ __forceinline__ Head<T> values(T* qkv) const { return packed(qkv, 2); }
   template <class T> __device__ __forceinline__ Head<T> plain(T* y) const { return {y + b * length * width + h * D, width, length}; }
 };
+
+__device__ __forceinline__ int lane() { return threadIdx.x % WARP; }
+
+// Rows of D 16-bit numbers are filled with zeros up to the depth of an mma.
+template <int D> constexpr int PADDED = (D + 15) / 16 * 16;
+
+// Two neighbouring accumulators (16 x 8 each) are, register by register, a left operand (16 x 16).
+template <class T>
+__device__ __forceinline__ void to_operand(unsigned (&a)[4], const float (&left)[4], const float (&right)[4]) {
+  a[0] = pair<T>(left[0], left[1]);
+  a[1] = pair<T>(left[2], left[3]);
+  a[2] = pair<T>(right[0], right[1]);
+  a[3] = pair<T>(right[2], right[3]);
+}

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from llmlab.arrays import Array, bfloat16, float16, gpu_available
-from llmlab.kernels import guards
+from llmlab.arrays import Array, gpu_available, is_cupy
 
 
 @functools.cache
@@ -30,16 +29,9 @@ def available() -> bool:
 
 
 def obstacle(qkv: Array, heads: int) -> str | None:
-    """Why cuDNN cannot attend over this packed array, or None if it can."""
-    D = qkv.shape[2] // 3 // heads
-    if not available():
-        return "nvidia-cudnn-frontend cannot be imported"
-    if qkv.dtype not in (bfloat16, float16):
-        return f"qkv is {qkv.dtype}; cuDNN takes bfloat16 and float16"
-    if D % 8 or D > 128:
-        return f"the head size is {D}; cuDNN takes multiples of 8 up to 128"
-    if not guards.packs(D, qkv):
-        return "qkv does not start on a 16-byte boundary"
+    """Why cuDNN cannot attend over this packed array of 16-bit numbers, or None if it can."""
+    if not is_cupy(qkv) or not available():
+        return "no GPU array, or nvidia-cudnn-frontend cannot be imported"
     try:
         _plan("forward", *_sizes(qkv, heads))
         _plan("backward", *_sizes(qkv, heads))

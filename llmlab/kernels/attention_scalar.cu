@@ -25,6 +25,7 @@ __device__ __forceinline__ void load_rows(float* to, Head<const T> head, int fir
 template <int D> __device__ __forceinline__ void dot(float (&s)[ROWS], const float* rows, const float* other) {
 #pragma unroll
   for (int r = 0; r < ROWS; r++) s[r] = 0.0f;
+#pragma unroll 2
   for (int d = 0; d < D; d += 4) {
     const float4 b = *reinterpret_cast<const float4*>(other + d);
 #pragma unroll
@@ -44,6 +45,7 @@ __device__ __forceinline__ void add_weighted(float (&sum)[ROWS][COLUMNS<D>], con
 #pragma unroll
   for (int r = 0; r < ROWS; r++) exchange[r * TILE + lane] = weights[r];
   __syncwarp();
+#pragma unroll 4
   for (int j = 0; j < TILE; j++)
 #pragma unroll
     for (int c = 0; c < COLUMNS<D>; c++) {
@@ -67,7 +69,7 @@ __device__ __forceinline__ void store_rows(Head<T> out, int first, const float (
 }
 
 template <class T, int D>
-__global__ void __launch_bounds__(WARPS * WARP)
+__global__ void __launch_bounds__(WARPS * WARP, 1)
 attention_scalar_forward(const T* __restrict__ qkv, T* __restrict__ y, float* __restrict__ lse, int heads, int length, float scale) {
   extern __shared__ __align__(16) float shared[];
   float* queries = shared;
@@ -116,7 +118,7 @@ attention_scalar_forward(const T* __restrict__ qkv, T* __restrict__ y, float* __
 
 // First pass of the gradient: dq, and (lse, delta) of each query for the second pass.
 template <class T, int D>
-__global__ void __launch_bounds__(WARPS * WARP)
+__global__ void __launch_bounds__(WARPS * WARP, 1)
 attention_scalar_backward_query(const T* __restrict__ dy, const T* __restrict__ qkv, const T* __restrict__ y,
                                 const float* __restrict__ lse, T* __restrict__ dqkv, float* __restrict__ statistics,
                                 int heads, int length, int padded, float scale) {
@@ -169,7 +171,7 @@ attention_scalar_backward_query(const T* __restrict__ dy, const T* __restrict__ 
 
 // Second pass: dk and dv. The rows of a warp are keys; the tiles hold queries and gradients of y.
 template <class T, int D>
-__global__ void __launch_bounds__(WARPS * WARP)
+__global__ void __launch_bounds__(WARPS * WARP, 1)
 attention_scalar_backward_key_value(const T* __restrict__ dy, const T* __restrict__ qkv, const float* __restrict__ statistics,
                                     T* __restrict__ dqkv, int heads, int length, int padded, float scale) {
   extern __shared__ __align__(16) float shared[];

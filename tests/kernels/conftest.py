@@ -45,6 +45,12 @@ def backend(request) -> Backend:
     return Backend(request.param)
 
 
+@pytest.fixture
+def backend_named() -> type[Backend]:
+    """For a test that chooses by itself where it runs."""
+    return Backend
+
+
 @pytest.fixture(params=FLOATS)
 def dtype(request) -> np.dtype:
     return np.dtype(FLOATS[request.param])

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from llmlab.kernels import attention as launcher
+from llmlab.kernels import attention_cudnn
 from llmlab.ops import attention
 
 BF16, FP16, FP32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16), np.dtype(np.float32)
@@ -13,7 +14,40 @@ BF16, FP16, FP32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16), np.dtype(
 TOLERANCE = {FP32: 4e-6, BF16: 2**-6.5, FP16: 2**-9.5}
 
 LENGTHS = (1, 2, 31, 33, 63, 65, 127, 129)  # one token; one and several tiles of rows, whole and ragged
-SIZES = (8, 16, 40, 64, 80, 96, 128)  # whole depths of an mma, and not
+SIZES = (8, 16, 40, 64, 80, 96, 104, 128)  # whole depths of an mma, and not
+
+# Where, by which implementation, in which dtype. For the CPU each takes seconds to compile: a few do.
+CASES = [
+    *(("numpy", "auto", dtype) for dtype in (BF16, FP16, FP32)),
+    *(("emulated", *each) for each in (("wgmma", BF16), ("wgmma", FP16), ("mma", BF16), ("scalar", FP32))),
+    *(("cuda", name, dtype) for name in ("wgmma", "mma", "cudnn") for dtype in (BF16, FP16)),
+    *(("cuda", "scalar", dtype) for dtype in (BF16, FP16, FP32)),
+]
+
+
+@pytest.fixture(
+    params=[pytest.param(case, marks=pytest.mark.gpu if case[0] == "cuda" else ()) for case in CASES],
+    ids=lambda case: f"{case[0]}-{case[1]}-{case[2]}",
+)
+def case(request):
+    where, implementation, _ = request.param
+    if where == "cuda" and implementation == "wgmma" and launcher._capability(0) != 90:
+        pytest.skip("wgmma needs compute capability 9.0")
+    if implementation == "cudnn" and not attention_cudnn.available():
+        pytest.skip("no nvidia-cudnn-frontend")
+    launcher.use(implementation)
+    yield request.param
+    launcher.use("auto")
+
+
+@pytest.fixture
+def backend(case, backend_named):
+    return backend_named(case[0])
+
+
+@pytest.fixture
+def dtype(case):
+    return case[2]
 
 
 def inputs(B, T, H, D, dtype, seed=0):
@@ -58,17 +92,18 @@ def test_every_length(backend, dtype, T):
 
 
 @pytest.mark.parametrize("D", SIZES)
-def test_every_head_size(backend, dtype, D):
-    if backend.name == "emulated" and (D, dtype) != (64, BF16):
+def test_every_head_size(case, backend, dtype, D):
+    if backend.name == "emulated" and {"wgmma": 104, "mma": 64}.get(case[1]) != D:
         pytest.skip("each size is compiled by itself, which takes seconds")
     check_shape(backend, 1, 70, 2, D, dtype)
 
 
 @pytest.mark.parametrize("D", [1, 7, 130, 257])
-def test_head_sizes_that_no_tensor_core_takes(backend, D):
-    if backend.name == "emulated" and D in (1, 130):
-        pytest.skip("each size is compiled by itself, which takes seconds")
-    check_shape(backend, 1, 19, 2, D, BF16)
+def test_head_sizes_that_no_tensor_core_takes(case, backend, dtype, D):
+    if case[1] not in ("auto", "scalar") or (backend.name == "emulated" and D in (1, 130)):
+        pytest.skip("one implementation takes these")
+    launcher.use("own")
+    check_shape(backend, 1, 19, 2, D, dtype)
 
 
 def test_no_head_sees_another(backend, dtype):
@@ -122,8 +157,10 @@ def test_large_scores(backend, dtype):
 
 
 @pytest.mark.parametrize("offset", [1, 4])
-def test_arrays_that_start_anywhere(backend, offset):
-    dtype = BF16
+def test_arrays_that_start_anywhere(case, backend, dtype, offset):
+    if backend.name == "emulated" and case[1] != "scalar":
+        pytest.skip("one implementation takes these")
+    launcher.use("own")
     qkv, dy = inputs(2, 17, 2, 40, dtype)
     results = run(backend, qkv, dy, 2, at=lambda x: backend.array(x, offset))
     assert_close(results, reference(qkv, dy, 2), dtype)
@@ -151,17 +188,15 @@ def test_empty(backend, dtype, B, T):
     assert (y.shape, lse.shape, dqkv.shape) == ((B, T, 16), (B, 2, T), (B, T, 48))
 
 
-@pytest.mark.parametrize("name", ["bfloat16", "float16", "float32"])
-def test_error_is_at_most_twice_that_of_torch(backend, name):
+def test_error_is_at_most_twice_that_of_torch(backend, dtype):
     torch = pytest.importorskip("torch")
-    dtype = {"bfloat16": BF16, "float16": FP16, "float32": FP32}[name]
     H, D = 2, 40
     qkv, dy = inputs(2, 130, H, D, dtype, seed=1)
     expected = reference(qkv, dy, H)
     device = "cuda" if backend.name == "cuda" else "cpu"
 
     def tensor(x):
-        return torch.from_numpy(x.astype(np.float32)).to(device, getattr(torch, name))
+        return torch.from_numpy(x.astype(np.float32)).to(device, getattr(torch, dtype.name))
 
     packed = tensor(qkv).requires_grad_()
     q, k, v = (x.unflatten(-1, (H, D)).transpose(1, 2) for x in packed.chunk(3, -1))
@@ -172,6 +207,60 @@ def test_error_is_at_most_twice_that_of_torch(backend, name):
     for result, their, truth in zip((y, dqkv), theirs, (expected[0], expected[2]), strict=True):
         error, their_error = (np.sqrt(np.mean((x.astype(np.float64) - truth) ** 2)) for x in (result, their))
         assert error <= 2 * their_error
+
+
+@pytest.mark.gpu
+def test_long_sequences(backend, dtype):
+    """Eight tiles and more a head, against the text in float64 on the GPU."""
+    if backend.name != "cuda":
+        pytest.skip("too long for a CPU")
+    import cupy
+
+    H, D = 2, 64
+    qkv, dy = inputs(2, 1024, H, D, dtype)
+    wide = [cupy.asarray(x.astype(np.float64)) for x in (qkv, dy)]
+    y, lse = attention.forward.text(wide[0], H)
+    dqkv = attention.backward.text(wide[1], wide[0], y, lse, H)
+    assert_close(run(backend, qkv, dy, H), [x.get() for x in (y, lse, dqkv)], dtype)
+
+
+@pytest.mark.gpu
+def test_more_than_2_to_the_31_elements(case, backend, dtype):
+    """The last sequence of a huge batch gives the bits that it gives alone."""
+    if backend.name != "cuda" or dtype == FP32:
+        pytest.skip("too large")
+    import cupy
+
+    T, H, D = 64, 12, 64
+    B = 2**31 // (T * H * D) + 2
+    qkv, dy = (cupy.asarray(x) for x in inputs(1, T, H, D, dtype))
+    many_qkv, many_dy = (cupy.zeros((B, *x.shape[1:]), dtype) for x in (qkv, dy))
+    many_qkv[-1], many_dy[-1] = qkv[0], dy[0]
+    assert many_dy.size > 2**31
+
+    def run_both(qkv, dy):
+        y, lse = attention.forward(qkv, H)
+        return y, lse, attention.backward(dy, qkv, y, lse, H)
+
+    for alone, last in zip(run_both(qkv, dy), run_both(many_qkv, many_dy), strict=True):
+        cupy.testing.assert_array_equal(alone[0].astype(np.float32), last[-1].astype(np.float32))
+    cupy.get_default_memory_pool().free_all_blocks()
+
+
+def test_choice():
+    """By what an implementation takes; a name that cannot do it is refused, never replaced."""
+    wide, half, odd = (np.zeros((1, 4, 6 * D), dtype) for D, dtype in ((64, FP32), (64, BF16), (7, BF16)))
+    assert [launcher.chosen(x, 2) for x in (wide, half, odd)] == ["scalar", "wgmma", "scalar"]
+    assert launcher.chosen(np.zeros((1, 4, 6 * 257), FP32), 2) == "text"
+    launcher.use("mma")
+    try:
+        assert launcher.chosen(half, 2) == "mma"
+        with pytest.raises(ValueError, match='attention by "mma": qkv is float32'):
+            launcher.chosen(wide, 2)
+        with pytest.raises(ValueError, match="heads of 7 numbers"):
+            launcher.chosen(odd, 2)
+    finally:
+        launcher.use("auto")
 
 
 def test_refusals():
