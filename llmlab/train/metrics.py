@@ -67,27 +67,31 @@ def draw_loss(
             markersize=3.5,
             label=f"held out: {held_out[-1][1]:.3f} at the end",
         )
-    for name, loss in baselines.items():
-        axes.axhline(loss, color="#777777", linewidth=0.8, linestyle=(0, (4, 3)))
+    lowest = min(baselines.values(), default=0)
+    for (
+        name,
+        loss,
+    ) in baselines.items():  # labelled in the margin; the lowest below its line, clear of the next
+        axes.axhline(loss, color="#777777", linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
         axes.annotate(
             f"{name} {loss:.2f}",
             (1, loss),
             xycoords=("axes fraction", "data"),
-            xytext=(-4, 2),
+            xytext=(6, -1),
             textcoords="offset points",
-            ha="right",
-            fontsize=8,
+            va="top" if loss == lowest else "bottom" if loss < lowest + 0.2 else "center",
+            fontsize=8.5,
             color="#555555",
         )
     last = train[-1][0] if train else 1
     axes.set(xlabel="step", ylabel="loss (nats per token)", title=title, xlim=(0, last))
     axes.spines[["top", "right"]].set_visible(False)
     if train or held_out:
-        axes.legend(frameon=False, loc="upper center")
+        axes.legend(frameon=False, loc="upper right", bbox_to_anchor=(1, 0.9))
     figure.savefig(path)
 
 
-def smoothed(values: tuple[float, ...], keep: float = 0.97) -> list[float]:
+def smoothed(values: tuple[float, ...], keep: float = 0.9) -> list[float]:
     """An exponential moving average, corrected for its start.
 
     >>> smoothed((2.0, 2.0))
