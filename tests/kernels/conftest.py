@@ -58,7 +58,7 @@ def dtype(request) -> np.dtype:
 
 @pytest.fixture
 def traffic():
-    """Profiles an op's kernels: for each array, how often its bytes were read and written, in units of its size."""
+    """Profiles an op's kernels: for each array the bytes read and written, in units of its size."""
 
     def traffic(function, *args, **kwargs):
         with kernels.emulated("profile") as profiles:

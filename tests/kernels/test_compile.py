@@ -9,16 +9,25 @@ from llmlab.kernels import nvrtc, signature, source
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings and nvidia-cuda-nvrtc")
 
-# The instantiations that the launchers ask for; {T} is any dtype, {T16} one of 16 bits, {?} false or true, {1|2}
+# The instantiations that the launchers ask for; {T} is any dtype, {T16} one of 16 bits, {?} a boolean, {1|2}
 # either.
 INSTANCES = {
     "adamw": ["sum_squares<{1|4}>", "adamw_update<{T}, {1|4}>"],
     "attention": [
-        "attention_forward<{T16}, {40|64}, 2, 4, 64>", "attention_forward<{T16}, {80|96|128}, 1, 4, 64>",
-        "attention_backward_query<{T16}, {40|64}, 2, 4, 64, 32>",
-        "attention_backward_query<{T16}, {80|96|128}, 1, 4, 64, 32>",
+        "attention_forward<{T16}, {40|64}, 2, 4, 64, 1>", "attention_forward<{T16}, {80|128}, 1, 4, 64, 1>",
+        "attention_backward_query<{T16}, {40|64}, 2, 4, 64, 32, 1>",
+        "attention_backward_query<{T16}, {80|128}, 1, 4, 64, 32, 1>",
         "attention_backward_key_value<{T16}, {40|64}, 1, 4, 64, 16, 3>",
-        "attention_backward_key_value<{T16}, {80|96|128}, 1, 4, 64, 16, 1>",
+        "attention_backward_key_value<{T16}, {80|128}, 1, 4, 64, 16, 1>",
+    ],
+    "attention_hopper": [
+        "attention_forward<{T16}, {40|64}, 1, 4, 64, 4>", "attention_forward<{T16}, {80|96}, 1, 4, 64, 3>",
+        "attention_forward<{T16}, 128, 1, 4, 64, 2>", "attention_backward_query<{T16}, {40|64}, 1, 4, 64, 64, 3>",
+        "attention_backward_query<{T16}, 80, 1, 4, 64, 32, 3>",
+        "attention_backward_query<{T16}, {96|128}, 1, 4, 64, 64, 2>",
+        "attention_backward_key_value<{T16}, {40|64}, 1, 4, 64, 32, 3>",
+        "attention_backward_key_value<{T16}, {80|96}, 1, 4, 64, 32, 2>",
+        "attention_backward_key_value<{T16}, 128, 1, 4, 64, 32, 1>",
     ],
     "attention_scalar": [
         "attention_scalar_forward<{T}, {7|64|256}>", "attention_scalar_backward_query<{T}, {7|64|256}>",
@@ -40,7 +49,8 @@ INSTANCES = {
         "layernorm_forward<{T}, 4, {1|4}, {1|2}>", "layernorm_forward<__nv_bfloat16, 8, {3|4}, {1|4}>",
         "layernorm_recompute<{T}, 4, 4, 1>", "layernorm_backward<{T}, 4, {1|4}, {1|2}, 3>",
         "layernorm_backward<__nv_bfloat16, 8, {3|4}, {1|4}, 3>",
-        "wide_layernorm_forward<{T}, {1|4}>", "wide_layernorm_recompute<{T}, 4>", "wide_layernorm_shift<{T}, 4>",
+        "wide_layernorm_forward<{T}, {1|4}>", "wide_layernorm_recompute<{T}, 4>",
+        "wide_layernorm_shift<{T}, 4>",
         "wide_layernorm_column_sums<{T}, 4>", "wide_layernorm_backward<{T}, 4, {?}>",
     ],
     "layernorm_ladder": [
@@ -49,7 +59,8 @@ INSTANCES = {
     ],
     "linear": ["add_bias<{T}, {1|4}>"],
     "residual_layernorm": [
-        "residual_layernorm_forward<{T}, 4, {1|4}, {1|2}>", "residual_layernorm_forward<__nv_bfloat16, 8, {3|4}, 1>",
+        "residual_layernorm_forward<{T}, 4, {1|4}, {1|2}>",
+        "residual_layernorm_forward<__nv_bfloat16, 8, {3|4}, 1>",
         "residual_layernorm_backward<{T}, 4, {1|4}, 1, 2, {?}, {?}>",
         "residual_layernorm_backward<__nv_bfloat16, 8, 3, {1|2}, 2, {?}, true>",
         "wide_residual_layernorm_forward<{T}, {1|4}>",
