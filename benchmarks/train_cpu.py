@@ -71,7 +71,8 @@ def torch_side(B: int, threads: int, compiled: bool, **sizes: int):
         return float(run(torch.from_numpy(tokens), torch.from_numpy(targets)))
 
     lines = torch.__config__.show().splitlines()
-    mkl = next((line.strip(" -") for line in lines if "Math Kernel" in line), "no MKL").partition(" Product")[0]
+    mkl = next((line.strip(" -") for line in lines if "Math Kernel" in line), "no MKL")
+    mkl = mkl.partition("-Product")[0]
     return step, f"{mkl}; {torch.backends.cpu.get_cpu_capability()} kernels of torch"
 
 

@@ -44,7 +44,8 @@ class Engine:
     `policy` is "none", "selective" or "full", or a set of tensors to keep for backward: it changes memory
     and time, never a bit of the results. `workers` is the number of threads on a CPU, at most the batch
     size. `observer`, if set, is called with (action, node) before and after everything that is computed,
-    for timing.
+    for timing. On a GPU a step becomes one CUDA graph from its second run on, unless `capture` is False or
+    an observer is set.
 
     Nothing here waits for a GPU: losses come back as arrays, and are read when somebody asks for their value.
 

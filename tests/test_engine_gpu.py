@@ -70,7 +70,7 @@ def test_policies_graphs_and_runs_give_the_same_bits(dtype, p):
 
 
 def test_a_step_never_waits_for_the_device():
-    """With the device busy for a second, whole steps are issued and the host is back long before it is done."""
+    """With the device busy for a second, steps are issued and the host is back long before it is done."""
     import cupy
 
     engine = make("float16")

@@ -19,7 +19,7 @@ def text(schedule):
 
 
 def chain(*ops, loss=cross_entropy):
-    """A network of elementwise ops from x to a loss, with a linear layer first so that there are gradients."""
+    """Elementwise ops from x to a loss, with a linear layer first so that there are gradients."""
     graph = Graph({"N": 4})
     graph.input("x", ("N", 8), role="compute")
     graph.input("targets", ("N",))
