@@ -39,6 +39,15 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message}; see `{self.prog} --help`")
 
 
+def printable(text: str) -> str:
+    """Text with its control characters replaced: an untrained model writes any byte, and terminals obey some.
+
+    >>> printable("a\\tb\\x1b[2J")
+    'a\\tb\ufffd[2J'
+    """
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run one `llmlab` command; return its exit code: 0 done, 2 bad input, 130 interrupted."""
     parser = Parser(
@@ -53,6 +62,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"llmlab {__version__}")
     parser.add_argument("command", help=argparse.SUPPRESS)
     words = sys.argv[1:] if argv is None else argv
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal without Unicode gets ? rather than a traceback
+            stream.reconfigure(errors="replace")
     if not words:
         parser.print_help()
         return 0

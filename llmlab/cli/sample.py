@@ -1,6 +1,6 @@
 """`llmlab sample`: let a trained run continue a text."""
 
-from llmlab.cli import Parser
+from llmlab.cli import Parser, printable
 from llmlab.errors import UserError
 from llmlab.train import run, settings
 from llmlab.train.config import SPECS
@@ -27,5 +27,5 @@ def main(argv: list[str]) -> int:
         settings.check(SPECS[name], value)
     trainer = run.load(given["run"], given["device"])
     prompt = changed.pop("prompt", trainer.config.report.prompt)
-    print(continuation(trainer, prompt, given["tokens"], **changed))
+    print(printable(continuation(trainer, prompt, given["tokens"], **changed)))
     return 0

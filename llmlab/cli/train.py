@@ -2,7 +2,7 @@
 
 import time
 
-from llmlab.cli import Parser
+from llmlab.cli import Parser, printable
 from llmlab.train import run, settings
 from llmlab.train.config import SECTIONS, TITLES, Config, read
 from llmlab.train.loop import Loop, describe
@@ -40,7 +40,7 @@ def train(loop: Loop) -> int:
     print(
         f"text {data.name}: {len(data.train):,} tokens to train on, {len(data.held_out):,} held out; "
         f"{training.device}, {training.precision}"
-        + (f", {training.workers} threads" if training.device == "cpu" else "")
+        + (f", {training.workers} of its cores" if training.device == "cpu" else "")
     )
     best = min(loop.baselines, key=loop.baselines.get)
     print(
@@ -50,7 +50,7 @@ def train(loop: Loop) -> int:
         print(f"interrupted and saved at step {trainer.step}; go on with\n  llmlab train --resume {path}")
         return 130
     print(f"\nheld-out loss {loop.held_out:.3f} nats per token after {time.perf_counter() - began:.0f} s")
-    print(f"\n{loop.sample()}\n")
+    print(f"\n{printable(loop.sample())}\n")
     for file in (loop.folder.loss_curve, loop.folder.sample, loop.folder.metrics, loop.folder.config):
         print(f"  {file}")
     print(

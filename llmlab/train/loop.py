@@ -21,7 +21,7 @@ from llmlab.train.readback import Readback
 from llmlab.train.sampling import sample
 from llmlab.train.trainer import Trainer
 
-BAR = "{percentage:3.0f}% |{bar}| step {n_fmt} of {total_fmt}, {elapsed} < {remaining}{postfix}"
+BAR = "{percentage:3.0f}% |{bar}| step {n_fmt} of {total_fmt}, {elapsed}, {remaining} left{postfix}"
 
 
 class Loop:

@@ -16,7 +16,7 @@ class Metrics:
 
     def __init__(self, path: str | Path, keep_bytes: int = 0):
         self.file = open(path, "ab")  # noqa: SIM115  open for as long as the run
-        self.file.truncate(keep_bytes)
+        self.file.truncate(min(keep_bytes, self.file.tell()))
 
     def write(self, **values: float) -> None:
         """Append one line."""

@@ -12,6 +12,12 @@ def test_a_file_goes_back_to_where_a_state_left_it(tmp_path):
     assert metrics.read(path) == [{"step": 1, "loss": 2.5}, {"step": 2, "loss": 1.5}]
 
 
+def test_a_file_that_was_lost_begins_anew(tmp_path):
+    with metrics.Metrics(tmp_path / "m.jsonl", 1000) as file:
+        file.write(step=3)
+    assert metrics.read(tmp_path / "m.jsonl") == [{"step": 3}]
+
+
 def test_a_line_cut_short_is_left_out(tmp_path):
     (tmp_path / "m.jsonl").write_text('{"step": 1}\n{"ste')
     assert metrics.read(tmp_path / "m.jsonl") == [{"step": 1}]
