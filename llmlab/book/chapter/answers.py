@@ -56,7 +56,7 @@ def _complaint(name, answer, reference, arguments, names, rtol) -> str | None:
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
     results = results if isinstance(results, tuple) else (results,)
     if len(results) != len(wanted):
-        return f"{name} returned {len(results)} results, needs {len(wanted)}: {', '.join(names)}."
+        return f"{name} returned {len(results)} of {len(wanted)} results: {', '.join(names)}."
     for label, got, right in zip(names, results, wanted):
         if complaint := _difference(label, got, np.asarray(right, np.float64), rtol):
             return complaint

@@ -35,7 +35,7 @@ def source(function: Callable, docstring: bool = False) -> str:
     except (TypeError, OSError):
         raise TypeError(f"show needs functions written in Python, got {function!r}") from None
     node = ast.parse(text).body[0]
-    if not isinstance(node, ast.FunctionDef | ast.ClassDef):
+    if getattr(node, "name", None) != function.__name__:
         raise TypeError(f"show needs functions defined with `def`, got {function!r}")
     lines = text.splitlines()
     drop = set(range(node.lineno - 1))
