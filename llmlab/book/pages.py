@@ -62,12 +62,17 @@ def mathjax() -> Path:
 
 
 def contents(book: Book) -> str:
-    """The toctrees of the first page, one per part."""
-    trees = []
+    """What the first page lists: a table per part, and the toctree that all pages show at their side."""
+    text = []
     for part in book.parts:
         names = "\n".join(chapter.file for chapter in part.chapters)
-        trees.append(f"```{{toctree}}\n:caption: {part.title}\n:maxdepth: 1\n\n{names}\n```\n")
-    return "\n".join(trees)
+        rows = [
+            f"| [{chapter.title}]({chapter.file}.ipynb) | {chapter.minutes} | {book.needs(chapter)} |"
+            for chapter in part.chapters
+        ]
+        text += [f"## {part.title}", "", "| chapter | minutes | for readers who know |", "|:---|---:|:---|"]
+        text += [*rows, "", f"```{{toctree}}\n:caption: {part.title}\n:hidden:\n\n{names}\n```", ""]
+    return "\n".join(text)
 
 
 def setup(app) -> None:

@@ -84,12 +84,15 @@ class Book:
         known = ", ".join(chapter.file for chapter in self.chapters)
         raise UserError(f"no chapter {name!r} in book.toml; it has {known}")
 
+    def needs(self, chapter: Chapter) -> str:
+        """A chapter's prerequisites as Markdown, earlier chapters as links."""
+        names = {other.file: other.title for other in self.chapters}
+        return ", ".join(f"[{names[p]}]({p}.ipynb)" if p in names else p for p in chapter.prerequisites)
+
     def opening(self, chapter: Chapter) -> str:
         """The line under a chapter's heading that tells time and prerequisites, as its `.md` must have it."""
-        names = {other.file: other.title for other in self.chapters}
-        needs = ", ".join(f"[{names[p]}]({p}.ipynb)" if p in names else p for p in chapter.prerequisites)
         gpu = {"never": "no GPU needed", "optional": "runs on any CPU, a GPU adds timings"}[chapter.gpu]
-        return f"*{chapter.minutes} minutes · for readers who know {needs} · {gpu}*"
+        return f"*{chapter.minutes} minutes · for readers who know {self.needs(chapter)} · {gpu}*"
 
 
 def find_root(start: Path | None = None) -> Path:
