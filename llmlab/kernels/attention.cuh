@@ -51,3 +51,33 @@ __device__ __forceinline__ void to_operand(unsigned (&a)[4], const float (&left)
   a[2] = pair<T>(right[0], right[1]);
   a[3] = pair<T>(right[2], right[3]);
 }
+
+// Where element (row, column) lies in a tile of ROWS rows in shared memory: said by what multiplies.
+template <int D, int ROWS> __device__ int place_in_tile(int row, int column);
+
+// Begins the copy of rows first, first + 1, ... into a tile of shared memory; what does not exist becomes zero.
+template <int D, int ROWS, int THREADS, class T>
+__device__ __forceinline__ void copy_tile(T* tile, Head<const T> head, int first) {
+  constexpr int PIECES = PADDED<D> / 8, STEP = THREADS / PIECES;
+  const int row = threadIdx.x / PIECES, column = threadIdx.x % PIECES * 8;
+#pragma unroll
+  for (int i = 0; i < ROWS; i += STEP)
+    if ((THREADS % PIECES == 0 || row < STEP) && (ROWS % STEP == 0 || row + i < ROWS))
+      cp_async(tile + place_in_tile<D, ROWS>(row + i, column), head.row(first + row + i) + column,
+               first + row + i < head.length && column < D);
+}
+
+// 16 M rows as left operands: a[m][k] holds rows 16 m.. and columns 16 k..
+template <int D, int M, class T>
+__device__ __forceinline__ void load_operand(unsigned (&a)[M][PADDED<D> / 16][4], Head<const T> head, int first) {
+#pragma unroll
+  for (int m = 0; m < M; m++)
+#pragma unroll
+    for (int k = 0; k < PADDED<D> / 16; k++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const int row = first + 16 * m + i % 2 * 8 + lane() / 4, column = 16 * k + i / 2 * 8 + lane() % 4 * 2;
+        const bool exists = row < head.length && column < D;
+        a[m][k][i] = exists ? *reinterpret_cast<const unsigned*>(head.row(row) + column) : 0;
+      }
+}

@@ -178,16 +178,20 @@ def _passes(name: str, dtype: str, D: int) -> tuple[_Pass, _Pass, _Pass]:
         row = guards.ceil_divide(D, 16) * 16 + 8
     tiles = _TILES[name][min(size for size in _TILES[name] if size >= D)]
 
-    def make(kernel: str, M: int, warps: int, columns: int, *rest: int, table: int = 0) -> _Pass:
+    def make(kernel: str, M: int, warps: int, columns: int, *rest: int) -> _Pass:
         instance = f"{kernel}<{', '.join(map(str, (dtype, D, M, warps, columns, *rest)))}>"
-        shared = 4 * columns * row * 2 + table  # two stages of two tiles of 16-bit numbers
-        return _Pass(file, options, instance, 16 * M * warps, 32 * warps, shared)
+        rows = 16 * M * warps
+        shared = 2 * 2 * columns * row * 2  # two stages of two tiles of 16-bit numbers
+        if kernel == "attention_backward_key_value":
+            shared += 2 * columns * 2 * 4  # two stages of two statistics
+            shared += 2 * rows * row * 2 if name == "wgmma" else 0  # the block's own keys and values
+        return _Pass(file, options, instance, rows, 32 * warps, shared)
 
     forward, query, key_value = tiles
     return (
         make("attention_forward", *forward),
         make("attention_backward_query", *query),
-        make("attention_backward_key_value", *key_value, table=2 * key_value[2] * 8),
+        make("attention_backward_key_value", *key_value),
     )
 
 
@@ -197,8 +201,8 @@ _TILES = {
     "wgmma": {
         64: ((1, 4, 64, 4), (1, 4, 64, 64, 3), (1, 4, 64, 32, 3)),
         80: ((1, 4, 64, 3), (1, 4, 64, 32, 3), (1, 4, 64, 32, 2)),
-        96: ((1, 4, 64, 3), (1, 4, 64, 64, 2), (1, 4, 64, 32, 2)),
-        128: ((1, 4, 64, 2), (1, 4, 64, 64, 2), (1, 4, 64, 32, 1)),
+        96: ((1, 4, 64, 3), (1, 4, 64, 32, 2), (1, 4, 64, 32, 2)),
+        128: ((1, 4, 64, 2), (1, 4, 64, 32, 2), (1, 4, 64, 32, 2)),
     },
     "mma": {
         64: ((2, 4, 64, 1), (2, 4, 64, 32, 1), (1, 4, 64, 16, 3)),

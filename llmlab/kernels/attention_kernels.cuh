@@ -26,33 +26,6 @@ __device__ __forceinline__ float exp2_fast(float x) {
 #endif
 }
 
-// Begins the copy of rows first, first + 1, ... into a tile of shared memory; what does not exist becomes zero.
-template <int D, int ROWS, int THREADS, class T>
-__device__ __forceinline__ void copy_tile(T* tile, Head<const T> head, int first) {
-  constexpr int PIECES = PADDED<D> / 8, STEP = THREADS / PIECES;
-  const int row = threadIdx.x / PIECES, column = threadIdx.x % PIECES * 8;
-#pragma unroll
-  for (int i = 0; i < ROWS; i += STEP)
-    if ((THREADS % PIECES == 0 || row < STEP) && (ROWS % STEP == 0 || row + i < ROWS))
-      cp_async(tile + place_in_tile<D, ROWS>(row + i, column), head.row(first + row + i) + column,
-               first + row + i < head.length && column < D);
-}
-
-// 16 M rows as left operands: a[m][k] holds rows 16 m.. and columns 16 k..
-template <int D, int M, class T>
-__device__ __forceinline__ void load_operand(unsigned (&a)[M][PADDED<D> / 16][4], Head<const T> head, int first) {
-#pragma unroll
-  for (int m = 0; m < M; m++)
-#pragma unroll
-    for (int k = 0; k < PADDED<D> / 16; k++)
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        const int row = first + 16 * m + i % 2 * 8 + lane() / 4, column = 16 * k + i / 2 * 8 + lane() % 4 * 2;
-        const bool exists = row < head.length && column < D;
-        a[m][k][i] = exists ? *reinterpret_cast<const unsigned*>(head.row(row) + column) : 0;
-      }
-}
-
 // Element i of the accumulator of row tile m and column tile n stands at this row and column.
 __device__ __forceinline__ int row_of(int m, int i) { return 16 * m + i / 2 * 8 + lane() / 4; }
 __device__ __forceinline__ int column_of(int n, int i) { return 8 * n + lane() % 4 * 2 + i % 2; }
@@ -265,7 +238,9 @@ attention_backward_key_value(const T* __restrict__ dy, const T* __restrict__ qkv
   constexpr int KEYS = 16 * M * WARPS, THREADS = 32 * WARPS, TILE = TILE_SIZE<D, QUERIES>;
   extern __shared__ __align__(1024) unsigned char shared[];
   T* tiles = reinterpret_cast<T*>(shared);                      // two stages of (queries, their dy)
-  float* table = reinterpret_cast<float*>(tiles + 4 * TILE);  // two stages of (lse log2 e, delta)
+  using Kept = Rows<T, D, M, KEYS, THREADS>;
+  T* rooms = tiles + 4 * TILE;                                           // for keys and values
+  float* table = reinterpret_cast<float*>(rooms + 2 * Kept::ROOM);  // two stages of (lse log2 e, delta)
 
   const Place<D> place(heads, length, KEYS);
   const auto q = place.queries(qkv), k = place.keys(qkv), v = place.values(qkv), g = place.plain(dy);
@@ -282,10 +257,8 @@ attention_backward_key_value(const T* __restrict__ dy, const T* __restrict__ qkv
     cp_async_commit();
   };
   const int begin = block_first / QUERIES * QUERIES;
+  const Kept keys(rooms, k, block_first), values(rooms + Kept::ROOM, v, block_first);
   copy(0, begin);
-  unsigned keys[M][PADDED<D> / 16][4], values[M][PADDED<D> / 16][4];
-  load_operand<D>(keys, k, first);
-  load_operand<D>(values, v, first);
   float dk[M][PADDED<D> / 8][4] = {}, dv[M][PADDED<D> / 8][4] = {};
   const float scale2 = scale * LOG2E;
 

@@ -42,6 +42,20 @@ __device__ __forceinline__ void multiply_transposed(float (&s)[M][N][4], const u
   }
 }
 
+// The 16 M rows of a warp as a left operand that stays: in registers. ROOM: the shared memory it takes of the block.
+template <class T, int D, int M, int ROWS, int THREADS> struct Rows {
+  static constexpr int ROOM = 0;
+  unsigned a[M][PADDED<D> / 16][4];
+  __device__ __forceinline__ Rows(T*, Head<const T> head, int block_first) {
+    load_operand<D>(a, head, block_first + threadIdx.x / WARP * 16 * M);
+  }
+};
+template <int D, int ROWS, int M, int N, class T, int OWN, int THREADS>
+__device__ __forceinline__ void multiply_transposed(float (&s)[M][N][4], const Rows<T, D, M, OWN, THREADS>& rows,
+                                                    const T* tile, int row) {
+  multiply_transposed<D, ROWS>(s, rows.a, tile, row);
+}
+
 // c += p tile, with the tile's 8 N rows from `row` on. p comes as the accumulator that it was.
 template <int D, int ROWS, int M, int N, class T>
 __device__ __forceinline__ void add_product(float (&c)[M][PADDED<D> / 8][4], const float (&p)[M][N][4], const T* tile, int row) {

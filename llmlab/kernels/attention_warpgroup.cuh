@@ -32,6 +32,25 @@ __device__ __forceinline__ void multiply_transposed(float (&s)[M][N][4], const u
       wgmma<true, ROWS>(part<STEP>(s[0], n), a[0][k], tile, row + 8 * n, 16 * k, k > 0);
 }
 
+// The 64 rows of a warpgroup as a left operand that stays: in shared memory, so that registers are left for dk and dv.
+// ROOM: the shared memory it takes of the block.
+template <class T, int D, int M, int ROWS, int THREADS> struct Rows {
+  static constexpr int ROOM = TILE_SIZE<D, ROWS>;
+  const T* tile;
+  __device__ __forceinline__ Rows(T* room, Head<const T> head, int block_first) : tile(room) {
+    copy_tile<D, ROWS, THREADS>(room, head, block_first);
+  }
+};
+template <int D, int ROWS, int M, int N, class T, int OWN, int THREADS>
+__device__ __forceinline__ void multiply_transposed(float (&s)[M][N][4], const Rows<T, D, M, OWN, THREADS>& rows,
+                                                    const T* tile, int row) {
+  static_assert(M == 1 && N == 4, "sᵀ is taken in steps of 32 queries");
+  wgmma_begin(s);
+#pragma unroll
+  for (int k = 0; k < PADDED<D> / 16; k++)
+    wgmma<true, OWN, ROWS>(s[0], rows.tile, threadIdx.x / 128 * 64, 16 * k, tile, row, 16 * k, k > 0);
+}
+
 // c += p tile, with the tile's 8 N rows from `row` on. p comes as the accumulator that it was. Runs on likewise.
 template <int D, int ROWS, int M, int N, class T>
 __device__ __forceinline__ void add_product(float (&c)[M][PADDED<D> / 8][4], const float (&p)[M][N][4], const T* tile, int row) {

@@ -52,7 +52,7 @@ template <int COUNT, int N> __device__ __forceinline__ float (&part(float (&d)[N
 
 // ---- d = a b, or d += a b if `add`. a is 64 x 16, 16 rows in each warp; d is 64 x 8 N likewise; both are spread over the
 // lanes as in mma_m16n8k16. b (16 x 8 N) stands in a tile: b[k][n] = tile[row + n][column + k] if TRANSPOSED, else
-// tile[row + k][column + n].
+// tile[row + k][column + n]. In the second form a also stands in a tile (of A_ROWS rows), from row a_row on.
 
 #ifdef LLMLAB_EMULATED
 
@@ -74,11 +74,25 @@ __device__ __forceinline__ void wgmma(float (&d)[N][4], const unsigned (&a)[4], 
   }
 }
 
+template <bool TRANSPOSED, int A_ROWS, int ROWS, int N, class T>
+__device__ __forceinline__ void wgmma(float (&d)[N][4], const T* a_tile, int a_row, int a_column, const T* tile, int row,
+                                      int column, bool add) {
+  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP % 4;
+  unsigned a[4];
+  for (int i = 0; i < 4; i++) {
+    const int r = a_row + 16 * warp + i % 2 * 8 + lane / 4, c = a_column + i / 2 * 8 + lane % 4 * 2;
+    a[i] = pair<T>(to_float(a_tile[swizzled<A_ROWS>(r, c)]), to_float(a_tile[swizzled<A_ROWS>(r, c + 1)]));
+  }
+  wgmma<TRANSPOSED, ROWS>(d, a, tile, row, column, add);
+}
+
 #else
 
-// Where b lies, in the words of the instruction: bits 0 to 13 its address, 16 to 29 the bytes from panel to panel, 32 to
+// Where an operand lies, in the words of the instruction: bits 0 to 13 its address, 16 to 29 the bytes from panel to panel, 32 to
 // 45 the bytes from eight rows to the next eight, all in units of 16; bit 62 the swizzle. (PTX ISA, "Matrix Descriptor".)
-template <int ROWS> __device__ __forceinline__ unsigned long long descriptor(unsigned address) {
+template <int ROWS, class T>
+__device__ __forceinline__ unsigned long long descriptor(const T* tile, int row, int column) {
+  const unsigned address = shared_address(tile) + (column / 64 * ROWS * 64 + row * 64 + column % 64) * sizeof(T);
   return (1ull << 62) | (64ull << 32) | (static_cast<unsigned long long>(ROWS * 8) << 16) | (address & 0x3ffff) >> 4;
 }
 
@@ -121,13 +135,24 @@ template <int ROWS> __device__ __forceinline__ unsigned long long descriptor(uns
         "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3]) \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(add)), "n"(int(!TRANSPOSED)))
 
+#define WGMMA_SHARED_N32(TYPE) \
+  asm volatile( \
+      "{ .reg .pred add; setp.ne.b32 add, %18, 0;" \
+      " wgmma.mma_async.sync.aligned.m64n32k16.f32." TYPE "." TYPE \
+      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}," \
+      " %16, %17, add, 1, 1, 0, %19; }" \
+      : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]), \
+        "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]), \
+        "+f"(d[2][0]), "+f"(d[2][1]), "+f"(d[2][2]), "+f"(d[2][3]), \
+        "+f"(d[3][0]), "+f"(d[3][1]), "+f"(d[3][2]), "+f"(d[3][3]) \
+      : "l"(a), "l"(b), "r"(int(add)), "n"(int(!TRANSPOSED)))
+
 template <class T> constexpr bool IS_BFLOAT16 = false;
 template <> constexpr bool IS_BFLOAT16<__nv_bfloat16> = true;
 
 template <bool TRANSPOSED, int ROWS, int N, class T>
 __device__ __forceinline__ void wgmma(float (&d)[N][4], const unsigned (&a)[4], const T* tile, int row, int column, bool add) {
-  const int offset = column / 64 * ROWS * 64 + row * 64 + column % 64;
-  const unsigned long long b = descriptor<ROWS>(shared_address(tile) + offset * sizeof(T));
+  const unsigned long long b = descriptor<ROWS>(tile, row, column);
   static_assert(N == 2 || N == 4 || N == 8);
   if constexpr (N == 2 && IS_BFLOAT16<T>) WGMMA_N16("bf16");
   if constexpr (N == 4 && IS_BFLOAT16<T>) WGMMA_N32("bf16");
@@ -135,6 +160,15 @@ __device__ __forceinline__ void wgmma(float (&d)[N][4], const unsigned (&a)[4], 
   if constexpr (N == 2 && !IS_BFLOAT16<T>) WGMMA_N16("f16");
   if constexpr (N == 4 && !IS_BFLOAT16<T>) WGMMA_N32("f16");
   if constexpr (N == 8 && !IS_BFLOAT16<T>) WGMMA_N64("f16");
+}
+
+template <bool TRANSPOSED, int A_ROWS, int ROWS, int N, class T>
+__device__ __forceinline__ void wgmma(float (&d)[N][4], const T* a_tile, int a_row, int a_column, const T* tile, int row,
+                                      int column, bool add) {
+  static_assert(N == 4);
+  const unsigned long long a = descriptor<A_ROWS>(a_tile, a_row, a_column), b = descriptor<ROWS>(tile, row, column);
+  if constexpr (IS_BFLOAT16<T>) WGMMA_SHARED_N32("bf16");
+  else WGMMA_SHARED_N32("f16");
 }
 
 #endif

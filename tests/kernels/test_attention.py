@@ -87,7 +87,9 @@ def check_shape(backend, B, T, H, D, dtype):
 
 
 @pytest.mark.parametrize("T", LENGTHS)
-def test_every_length(backend, dtype, T):
+def test_every_length(case, backend, dtype, T):
+    if case[1] == "cudnn" and T == 1:
+        pytest.skip("cuDNN has no kernel for one token, and says so")
     check_shape(backend, 2, T, 3, 40, dtype)
 
 

@@ -9,8 +9,8 @@ from llmlab.kernels import nvrtc, signature, source
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings and nvidia-cuda-nvrtc")
 
-# The instantiations that the launchers ask for; {T} is any dtype, {T16} one of 16 bits, {?} a boolean, {1|2}
-# either.
+# The instantiations that launchers ask for. {T} stands for each dtype, {T16} for those of 16 bits, {?} for false and
+# true, {1|2} for 1 and 2.
 INSTANCES = {
     "adamw": ["sum_squares<{1|4}>", "adamw_update<{T}, {1|4}>"],
     "attention": [
@@ -22,12 +22,12 @@ INSTANCES = {
     ],
     "attention_hopper": [
         "attention_forward<{T16}, {40|64}, 1, 4, 64, 4>", "attention_forward<{T16}, {80|96}, 1, 4, 64, 3>",
-        "attention_forward<{T16}, 128, 1, 4, 64, 2>", "attention_backward_query<{T16}, {40|64}, 1, 4, 64, 64, 3>",
+        "attention_forward<{T16}, 128, 1, 4, 64, 2>",
+        "attention_backward_query<{T16}, {40|64}, 1, 4, 64, 64, 3>",
         "attention_backward_query<{T16}, 80, 1, 4, 64, 32, 3>",
-        "attention_backward_query<{T16}, {96|128}, 1, 4, 64, 64, 2>",
+        "attention_backward_query<{T16}, {96|128}, 1, 4, 64, 32, 2>",
         "attention_backward_key_value<{T16}, {40|64}, 1, 4, 64, 32, 3>",
-        "attention_backward_key_value<{T16}, {80|96}, 1, 4, 64, 32, 2>",
-        "attention_backward_key_value<{T16}, 128, 1, 4, 64, 32, 1>",
+        "attention_backward_key_value<{T16}, {80|96|128}, 1, 4, 64, 32, 2>",
     ],
     "attention_scalar": [
         "attention_scalar_forward<{T}, {7|64|256}>", "attention_scalar_backward_query<{T}, {7|64|256}>",
@@ -73,8 +73,20 @@ INSTANCES = {
     ],
 }  # fmt: skip
 
+# Files for one architecture alone; the others are compiled for a few.
+ARCHITECTURES = {"attention_hopper": ["sm_90a"]}
+KERNELS = [
+    (file.stem, architecture)
+    for file in sorted(source.FOLDER.glob("*.cu"))
+    for architecture in ARCHITECTURES.get(file.stem, ["sm_80", "sm_90", "sm_100"])
+]
+
 # What is known to spill, and why that is the better choice: kernel -> bytes.
-SPILLS_ALLOWED: dict[str, int] = {}
+# attention: dk and dv of 128 columns take 128 registers, keys and values 64; a few of them wait in memory.
+SPILLS_ALLOWED: dict[str, int] = {
+    f"_Z28attention_backward_key_valueI{dtype}Li128ELi1ELi4ELi64ELi16ELi1EEvPKT_S3_PKfPS1_iiif": 24
+    for dtype in ("13__nv_bfloat16", "6__half")
+}
 
 ALL = ("float", "__nv_bfloat16", "__half")
 
@@ -93,16 +105,15 @@ def expand(pattern: str, dtypes: tuple[str, ...]) -> list[str]:
 
 def test_every_template_is_listed():
     for file in source.FOLDER.glob("*.cu"):
-        names = signature.kernel_names(file.read_text())
+        names = signature.kernel_names(source.with_includes(file.read_text(), file.name))
         templates = {name for name, is_template in names.items() if is_template}
         listed = {pattern.partition("<")[0] for pattern in INSTANCES.get(file.stem, [])}
         assert templates == listed, f"INSTANCES and {file.name} differ in {templates ^ listed}"
 
 
-@pytest.mark.parametrize("name", sorted(file.stem for file in source.FOLDER.glob("*.cu")))
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize(("name", "architecture"), KERNELS)
 def test_compiles_without_spills(name, architecture):
-    dtypes = ALL if architecture == "sm_90" else ("__nv_bfloat16",)
+    dtypes = ALL if architecture.startswith("sm_90") else ("__nv_bfloat16",)
     expressions = [
         expression for pattern in INSTANCES.get(name, []) for expression in expand(pattern, dtypes)
     ]
