@@ -1,4 +1,4 @@
-"""Time on the device alone: launches are captured in a CUDA graph and replayed, without the host."""
+"""Time on the device alone: llmlab's launches are captured in a CUDA graph and replayed, without the host."""
 
 from __future__ import annotations
 
@@ -34,31 +34,24 @@ def captured_by_cupy(run: Run) -> Run:
     return replay
 
 
-def captured_by_torch(run: Run) -> Run:
-    """The same for a run that launches through PyTorch."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            run()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+def repeated_by_torch(run: Run) -> Run:
+    """RUNS runs of `run`, which launches through PyTorch, uncaptured: autograd keeps to the default stream.
+
+    Its host runs ahead of the device as long as a launch takes longer there than here.
+    """
+    for _ in range(3):
+        run()
+
+    def repeat() -> None:
         for _ in range(RUNS):
             run()
 
-    def replay() -> None:
-        current = cupy.cuda.get_current_stream().ptr
-        with torch.cuda.stream(torch.cuda.ExternalStream(current)):
-            graph.replay()
-
-    return replay
+    return repeat
 
 
-def median_us(replay: Run) -> float:
-    """Microseconds of one run."""
-    with cupy.cuda.Stream(non_blocking=True):
-        return milliseconds(replay, repeats=20, warmup=3) * 1e3 / RUNS
+def median_us(repeat: Run) -> float:
+    """Microseconds of one run, of RUNS that follow each other on the default stream."""
+    return milliseconds(repeat, repeats=20, warmup=3) * 1e3 / RUNS
 
 
 def random(*shape: int) -> cupy.ndarray:
@@ -83,7 +76,7 @@ def compared(kernel: str, nbytes: int, copy: float, ours: Run, *theirs: Run) -> 
     """
     us = {"llmlab": median_us(captured_by_cupy(ours))}
     for system, run in zip(("torch eager", "torch.compile"), theirs):
-        us[system] = median_us(captured_by_torch(run))
+        us[system] = median_us(repeated_by_torch(run))
     percent = {system: nbytes / time / copy / 1e4 for system, time in us.items()}
     ratio = min(us[system] for system in us if system != "llmlab") / us["llmlab"]
     cells = (f"{system} {us[system]:8.1f} µs {percent[system]:5.1f} %" for system in us)

@@ -2,9 +2,9 @@
 
     python benchmarks/layernorm.py
 
-Time on the device (CUDA graphs). Percent of the speed of a 2 GiB device-to-device copy in the same run,
-counting only the bytes that must move: each input read once, each result written once. What a copy of just
-as many bytes takes stands beside it: launching and draining cost a few microseconds, whatever the kernel.
+Time on the device (ours by CUDA graphs). Percent of the speed of a 2 GiB device-to-device copy in the same
+run, counting only the bytes that must move: each input read once, each result written once. What a copy of
+just as many bytes takes stands beside it: launching and draining cost a few microseconds, whatever the kernel.
 Results go to benchmarks/results/layernorm_h200.json (or the GPU's name).
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 import cupy
 import numpy as np
 import torch
+import torch._functorch.config
 from common import copy_bandwidth, write_results
 from graphs import Run, captured_by_cupy, compared, median_us, random, result_name, to_torch
 

@@ -15,9 +15,8 @@ from collections.abc import Callable
 
 import cupy
 import numpy as np
-import torch
 from common import copy_bandwidth, milliseconds, write_results
-from graphs import captured_by_cupy, captured_by_torch, median_us, random, result_name, to_torch
+from graphs import captured_by_cupy, median_us, random, result_name
 
 from llmlab.kernels import layernorm_ladder as ladder
 from llmlab.ops import layernorm
@@ -36,7 +35,7 @@ BACKWARD = {
     "fused, sums in two stages": ladder.fused_backward,
     "the package's": layernorm.backward,
 }
-TEXT, TORCH = "the NumPy text on CuPy", "PyTorch, eager"
+TEXT = "the NumPy text on CuPy"
 
 
 def main() -> None:
@@ -61,8 +60,6 @@ def main() -> None:
     for name, rung in BACKWARD.items():
         run = captured_by_cupy(lambda rung=rung: rung(*backward))
         record("backward", name, median_us(run), backward_error(rung, *backward))
-    for part, us in zip(("forward", "backward"), in_torch(*forward, dy)):
-        record(part, TORCH, us)
     shape = {"N": N, "C": C, "dtype": "bfloat16", "bytes": must_move}
     write_results(result_name("layernorm_ladder"), {"copy_TB_per_s": round(copy, 3), **shape, "rows": rows})
 
@@ -87,20 +84,6 @@ def relative(got: cupy.ndarray, right: np.ndarray) -> float:
 
 def wide(*arrays: cupy.ndarray) -> list[np.ndarray]:
     return [a.get().astype(np.float64) for a in arrays]
-
-
-def in_torch(x, weight, bias, dy) -> tuple[float, float]:
-    """Microseconds of PyTorch's forward and backward."""
-    inputs = [to_torch(a).requires_grad_() for a in (x, weight, bias)]
-    norm = torch.nn.functional.layer_norm
-
-    def forward() -> None:
-        with torch.no_grad():
-            norm(inputs[0], (C,), *inputs[1:])
-
-    y, dy = norm(inputs[0], (C,), *inputs[1:]), to_torch(dy)
-    runs = forward, lambda: torch.autograd.grad(y, inputs, dy, retain_graph=True)
-    return tuple(median_us(captured_by_torch(run)) for run in runs)
 
 
 if __name__ == "__main__":

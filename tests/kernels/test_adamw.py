@@ -32,8 +32,8 @@ def step(
     counter = backend.array(np.array([updates]))
     norm = backend(adamw.global_norm, arrays[1], inverse_scale)
     backend(
-        lambda *a: adamw.update(*a) or a[0], *arrays, compute, backend.array(norm), counter, lr, inverse_scale,
-        *BETAS, eps, decay, clip, decay_end,
+        lambda *a: adamw.update(*a) or a[0], *arrays, compute, backend.array(norm), counter, lr,
+        inverse_scale, *BETAS, eps, decay, clip, decay_end,
     )  # fmt: skip
     return norm[0], [to_numpy(a).copy() for a in arrays], int(counter[0])
 

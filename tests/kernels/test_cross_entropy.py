@@ -75,6 +75,10 @@ def test_any_shape_anywhere(backend, dtype, N, V, padding, offset):
     check(backend, dtype, N, V + padding, V, "mean", offset)
 
 
+def test_blocks_that_walk_over_several_rows(backend):
+    check(backend, np.dtype(np.float32), 70, 512, 500, "mean")
+
+
 def test_known_values(backend):
     logits, targets = np.array([[0, 0, 0], [1, 2, 3]], np.float32), np.array([0, 2])
     at = backend.array
