@@ -186,7 +186,7 @@ def test_a_reader_that_goes_away_is_no_error():
 def test_memory_counts_parameters_and_says_what_the_engine_will_hold(capsys):
     code, out, _ = said(capsys, "memory", "--model", "gpt2")
     assert code == 0
-    assert "124,439,808 parameters, 16 x 1024 tokens at once, float32; in GiB" in out
+    assert "124,439,808 parameters, 16 x 1024 tokens at once, fp32; in GiB" in out
 
     from llmlab.engine import Engine
     from llmlab.models import gpt2

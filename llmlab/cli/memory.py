@@ -2,12 +2,12 @@
 
 import math
 
-from llmlab import arrays
 from llmlab.checkpointing import policies, schedule, timeline
 from llmlab.cli import Parser
 from llmlab.errors import UserError
 from llmlab.graph import Graph
 from llmlab.models import gpt2
+from llmlab.precision import Precision
 from llmlab.train import settings
 from llmlab.train.config import SPECS, Config
 
@@ -39,10 +39,10 @@ def main(argv: list[str]) -> int:
 
 def table(graph: Graph, precision: str) -> str:
     """Parameters, gradients, moments and the peak of activations under each policy, as lines of text."""
-    compute = arrays.dtype(precision)
+    compute = Precision(precision).compute
     n = sum(math.prod(p.shape) for p in graph.parameters.values())
     rows = {"weights": 4 * n, "gradients": 4 * n, "AdamW moments": 8 * n}
-    if precision != "float32":
+    if precision != "fp32":
         rows[f"{precision} copy"] = compute.itemsize * n
     peaks = {
         name: timeline.peak(schedule.training(graph, policies.keep(name, graph)), graph, compute)

@@ -73,9 +73,9 @@ class Training:
     )
     device: str = setting("auto", "where to train", choices=("auto", "cpu", "cuda"), fixed=False)
     precision: str = setting(
-        "float32",
-        "of activations and matrix products; the trained weights are float32 always",
-        choices=("float32", "bfloat16", "float16"),
+        "fp32",
+        "of activations and matrix products; the trained weights are fp32 always",
+        choices=("fp32", "bf16", "fp16"),
     )
     recompute: str = setting(
         "none",

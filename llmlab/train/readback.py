@@ -39,12 +39,3 @@ def to_host(scalar: Any) -> np.ndarray:
     import cupyx
 
     return scalar.get(out=cupyx.empty_pinned(scalar.shape, scalar.dtype), blocking=False)
-
-
-def to_device(x: np.ndarray, device: str) -> Any:
-    """A batch where the engine wants it. CuPy queues the copy, from pinned memory of its own."""
-    if device == "cpu":
-        return x
-    import cupy
-
-    return cupy.asarray(x)

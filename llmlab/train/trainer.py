@@ -10,11 +10,12 @@ from llmlab.data.dataset import Dataset
 from llmlab.engine import Engine, usable_cores
 from llmlab.errors import UserError
 from llmlab.models import gpt2
-from llmlab.optim import AdamW, LossScale, warmup_cosine
+from llmlab.optim import AdamW, warmup_cosine
 from llmlab.parameters import Parameters
+from llmlab.precision import Precision
 from llmlab.train.config import Config
 from llmlab.train.loader import Loader, held_out_batches
-from llmlab.train.readback import Readback, to_device
+from llmlab.train.readback import Readback
 
 IGNORED = -100
 """A target that is no target: cross-entropy leaves its position out."""
@@ -41,8 +42,9 @@ class Trainer:
         self.model = gpt2.Config(
             V=dataset.vocabulary, T=model.T, L=model.L, H=model.H, C=model.C, dropout=model.dropout
         )
+        precision = Precision(training.precision)
         graph = gpt2.build(self.model, training.B, training.seed)
-        self.params = Parameters(graph.parameters, dtype=training.precision, device=training.device)
+        self.params = Parameters(graph.parameters, dtype=precision.compute, device=training.device)
         gpt2.initialise(self.params, self.model, training.seed, std=model.init_std or model.C**-0.5)
         self.engine = Engine(graph, self.params, policy=training.recompute, workers=training.workers)
         self.optimizer = AdamW(
@@ -52,7 +54,7 @@ class Trainer:
             weight_decay=optimizer.weight_decay,
             clip=optimizer.clip,
         )
-        self.loss_scale = LossScale(device=training.device) if training.precision == "float16" else None
+        self.loss_scale = precision.loss_scale(training.device)
 
     def batches(self, step: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """The micro-batches of a step: inputs and targets, (B, T) each."""
@@ -71,20 +73,14 @@ class Trainer:
 
             loss = sum over all targets / number of all targets
         """
-        device = self.config.training.device
         valid = [np.count_nonzero(targets != IGNORED) for _, targets in batches]
         total = max(sum(valid), 1)
-        scale = self.loss_scale.scale if self.loss_scale else None
+        scale, inverse = (self.loss_scale.scale, self.loss_scale.inverse) if self.loss_scale else (None, 1.0)
         shares = [
-            self.engine.forward_backward(
-                to_device(x, device), to_device(y, device), weight=n / total, scale=scale
-            )
+            self.engine.forward_backward(x, y, weight=n / total, scale=scale)
             for (x, y), n in zip(batches, valid)
         ]
-        lr = self.lr(self.step)
-        norm = (
-            self.optimizer.step(lr, self.loss_scale.inverse) if self.loss_scale else self.optimizer.step(lr)
-        )
+        norm = self.optimizer.step(self.lr(self.step), inverse)
         if self.loss_scale:
             self.loss_scale.update(norm)
         self.params.zero_grad()
@@ -95,18 +91,18 @@ class Trainer:
         """The mean loss on held-out text, in nats per token."""
         if self.loss_scale:
             self.loss_scale.warn_if_stuck()
-        training, device = self.config.training, self.config.training.device
+        training = self.config.training
         total, count = 0.0, 0
         for tokens, targets in held_out_batches(
             self.dataset.held_out, training.B, self.model.T, self.config.report.eval_tokens
         ):
-            loss = self.engine.loss(to_device(tokens, device), to_device(targets, device))
+            loss = self.engine.loss(tokens, targets)
             total, count = total + loss * np.float32(targets.size), count + targets.size
         return float(total) / count
 
     def logits(self, tokens: np.ndarray) -> np.ndarray:
         """Logits (B, t, V) of tokens (B, t), on the host."""
-        return arrays.to_numpy(self.engine.logits(to_device(tokens, self.config.training.device)))
+        return arrays.to_numpy(self.engine.logits(tokens))
 
     def buffers(self) -> dict[str, Any]:
         """Every array that the next steps depend on, on its device."""

@@ -69,7 +69,7 @@ def test_nothing_is_promoted_by_a_float64_learning_rate(make):
     assert trainer.params.gradient.dtype == trainer.logits(np.zeros((1, 3), np.int32)).dtype == np.float32
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_short_precisions_keep_masters_and_moments_in_float32(make, precision):
     trainer = make(precision=precision, lr=0.01)
     before = trainer.evaluate()
@@ -77,7 +77,7 @@ def test_short_precisions_keep_masters_and_moments_in_float32(make, precision):
         trainer.train_step(trainer.batches(step))
     assert trainer.evaluate() < before - 0.1
     assert all(array.dtype != trainer.params.dtype for array in trainer.buffers().values())
-    assert ("loss_scale.scale" in trainer.buffers()) == (precision == "float16")
+    assert ("loss_scale.scale" in trainer.buffers()) == (precision == "fp16")
 
 
 def test_the_evaluation_is_the_mean_over_held_out_tokens(make):
