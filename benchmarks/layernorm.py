@@ -4,7 +4,7 @@
 
 Time on the device (ours by CUDA graphs). Percent of the speed of a 2 GiB device-to-device copy in the same
 run, counting only the bytes that must move: each input read once, each result written once. What a copy of
-just as many bytes takes stands beside it: launching and draining cost a few microseconds, whatever the kernel.
+just as many bytes takes stands beside it: launching and draining cost some microseconds, whatever the kernel.
 Results go to benchmarks/results/layernorm_h200.json (or the GPU's name).
 """
 

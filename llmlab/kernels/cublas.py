@@ -1,5 +1,4 @@
-"""Matrix products by cuBLAS: operands in any dtype of ours, sums in float32, the result added where it is
-wanted.
+"""Matrix products by cuBLAS: operands in any dtype of ours, sums in float32.
 
 CuPy loads the library, but refuses its own calls while a CUDA graph is captured. So it is called here by
 ctypes, with a handle and a workspace of our own, on CuPy's current stream.
@@ -14,11 +13,14 @@ from typing import Any
 
 from llmlab.arrays import Array, bfloat16, float16, float32, is_cupy
 
-_CUDA_TYPES = {float32: 0, float16: 2, bfloat16: 14}  # cudaDataType: CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF
-_COMPUTE_32F = 68  # cublasComputeType: sums in float32, and no TF32 for float32 operands
+CUDA_TYPES = {float32: 0, float16: 2, bfloat16: 14}  # cudaDataType: CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF
+COMPUTE_32F = 68  # cublasComputeType: sums in float32, and no TF32 for float32 operands
 _ALGORITHM_DEFAULT = -1
-_NO_TRANSPOSE, _TRANSPOSE = 0, 1
-_WORKSPACE = 32 << 20  # bytes, as NVIDIA recommends for Hopper
+NO_TRANSPOSE, TRANSPOSE = 0, 1
+WORKSPACE = 32 << 20  # bytes, as NVIDIA recommends for Hopper
+ONE, ZERO = (
+    ctypes.byref(ctypes.c_float(value)) for value in (1.0, 0.0)
+)  # factors, read before a call returns
 
 
 def product(
@@ -45,8 +47,7 @@ def product(
 
 
 def _on_gpu(a: Array, b: Array, out: Array, transpose_a: bool, transpose_b: bool, add: bool) -> None:
-    # cuBLAS counts columns first: it sees each of our matrices transposed, and computes outᵀ = bᵀ aᵀ from
-    # them.
+    # cuBLAS counts columns first: it sees our matrices transposed, and computes outᵀ = bᵀ aᵀ from them.
     rows, columns = out.shape
     inner = a.shape[0] if transpose_a else a.shape[1]
     context = _context(a.device.id)
@@ -55,30 +56,25 @@ def _on_gpu(a: Array, b: Array, out: Array, transpose_a: bool, transpose_b: bool
         context.call(
             "cublasGemmEx",
             context.handle,
-            _TRANSPOSE if transpose_b else _NO_TRANSPOSE,
-            _TRANSPOSE if transpose_a else _NO_TRANSPOSE,
+            TRANSPOSE if transpose_b else NO_TRANSPOSE,
+            TRANSPOSE if transpose_a else NO_TRANSPOSE,
             columns,
             rows,
             inner,
-            _ONE,
+            ONE,
             ctypes.c_void_p(b.data.ptr),
-            _CUDA_TYPES[b.dtype],
+            CUDA_TYPES[b.dtype],
             b.shape[1],
             ctypes.c_void_p(a.data.ptr),
-            _CUDA_TYPES[a.dtype],
+            CUDA_TYPES[a.dtype],
             a.shape[1],
-            _ONE if add else _ZERO,
+            ONE if add else ZERO,
             ctypes.c_void_p(out.data.ptr),
-            _CUDA_TYPES[out.dtype],
+            CUDA_TYPES[out.dtype],
             columns,
-            _COMPUTE_32F,
+            COMPUTE_32F,
             _ALGORITHM_DEFAULT,
         )
-
-
-_ONE, _ZERO = (
-    ctypes.byref(ctypes.c_float(value)) for value in (1.0, 0.0)
-)  # cuBLAS reads them before it returns
 
 
 @dataclass
@@ -114,14 +110,27 @@ class _Context:
 @functools.cache
 def _context(device: int) -> _Context:
     import cupy
-    from cupy_backends.cuda.libs import cublas
 
-    major = (
-        cublas.getVersion(cupy.cuda.Device(device).cublas_handle) // 10000
-    )  # CuPy has loaded it: found by its name
     with cupy.cuda.Device(device):
-        context = _Context(
-            ctypes.CDLL(f"libcublas.so.{major}"), ctypes.c_void_p(), cupy.empty(_WORKSPACE, cupy.uint8)
-        )
+        library = ctypes.CDLL(f"libcublas.so.{major_version(device)}")
+        context = _Context(library, ctypes.c_void_p(), workspace(device))
         context.call("cublasCreate_v2", ctypes.byref(context.handle))
     return context
+
+
+@functools.cache
+def workspace(device: int) -> Array:
+    """Memory for the products' kernels on a device. They run one after the other, so all may share it."""
+    import cupy
+
+    with cupy.cuda.Device(device):
+        return cupy.empty(WORKSPACE, cupy.uint8)
+
+
+@functools.cache
+def major_version(device: int) -> int:
+    """Of cuBLAS: the end of its file's name. CuPy has loaded it already, so the name alone finds it."""
+    import cupy
+    from cupy_backends.cuda.libs import cublas
+
+    return cublas.getVersion(cupy.cuda.Device(device).cublas_handle) // 10000

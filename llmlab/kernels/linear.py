@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from llmlab.arrays import Array
-from llmlab.kernels import cublas, guards, row
+from llmlab.arrays import Array, is_cupy
+from llmlab.kernels import cublas, cublaslt, guards, row
 from llmlab.kernels.column_sum import column_sum
 from llmlab.kernels.layernorm import gradient
 from llmlab.kernels.loader import load
@@ -18,11 +18,15 @@ def forward(x: Array, weight: Array, bias: Array | None = None, *, y: Array | No
     y = guards.result("y", y, (*x.shape[:-1], C_out), x.dtype, like=x)
     if y.size == 0:
         return y
-    rows = y.reshape(-1, C_out)
-    # y = x weightᵀ
-    cublas.product(guards.contiguous(x).reshape(-1, C), guards.contiguous(weight), rows, transpose_b=True)
-    if bias is not None:
-        _add_bias(rows, guards.contiguous(bias))
+    x, weight, rows = guards.contiguous(x).reshape(-1, C), guards.contiguous(weight), y.reshape(-1, C_out)
+    # y = x weightᵀ + bias
+    if bias is None:
+        cublas.product(x, weight, rows, transpose_b=True)
+        return y
+    bias = guards.contiguous(bias)
+    if not (is_cupy(x) and cublaslt.linear(x, weight, bias, rows)):
+        cublas.product(x, weight, rows, transpose_b=True)
+        _add_bias(rows, bias)
     return y
 
 
