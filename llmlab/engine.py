@@ -226,7 +226,7 @@ def _ids(name: str, values: Any, V: int, allowed: int | None = None) -> Any:
 
 def _weight(weight: Any, loss: Any) -> Any:
     """A weight in the dtype of the loss, so that no product is promoted."""
-    return weight.astype(loss.dtype) if hasattr(weight, "astype") else loss.dtype.type(weight)
+    return weight.astype(loss.dtype).reshape(()) if hasattr(weight, "astype") else loss.dtype.type(weight)
 
 
 def _single_threaded_blas() -> Any:

@@ -81,11 +81,15 @@ class statistic:
 
 @dataclass(frozen=True)
 class Function:
-    """One function of an op, as its signature tells: what it reads, what it makes."""
+    """One function of an op, as its signature tells: what it reads, what it makes.
+
+    `required` are the names without a default, `nullable` those whose annotation allows None.
+    """
 
     call: Any
     reads: tuple[str, ...]
     required: frozenset[str]
+    nullable: frozenset[str]
     makes: tuple[str, ...]
     defaults: Mapping[str, Any]
 
@@ -107,6 +111,7 @@ def function(op: ModuleType, name: str) -> Function | None:
         call,
         reads=tuple(p.name for p in positional),
         required=frozenset(p.name for p in positional if p.default is p.empty),
+        nullable=frozenset(p.name for p in positional if "None" in str(p.annotation)),
         makes=tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY),
         defaults={p.name: p.default for p in positional if p.default is not p.empty},
     )

@@ -95,7 +95,7 @@ class Runner:
 
 
 class _Upload:
-    """Copies token ids into an input; to a GPU through pinned memory, which needs no wait."""
+    """Copies token ids into an input; to a GPU through pinned memory, without a wait."""
 
     _SLOTS = 4  # so many batches may be on their way before the host waits for the first
 
@@ -106,8 +106,10 @@ class _Upload:
             import cupy
             import cupyx
 
-            self.slots = [(cupyx.empty_pinned(buffer.shape, buffer.dtype), cupy.cuda.Event(disable_timing=True))
-                          for _ in range(self._SLOTS)]
+            self.slots = [
+                (cupyx.empty_pinned(buffer.shape, buffer.dtype), cupy.cuda.Event(disable_timing=True))
+                for _ in range(self._SLOTS)
+            ]
 
     def __call__(self, buffer: Any, values: Any) -> None:
         if not self.slots or arrays.is_cupy(values):

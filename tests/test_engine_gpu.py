@@ -87,6 +87,7 @@ def test_a_step_never_waits_for_the_device():
         engine.parameters.zero_grad()
         return loss
 
+    spin((1,), (1,), (np.int64(1),))
     for i in range(4):
         step(i)
     cupy.cuda.Device().synchronize()

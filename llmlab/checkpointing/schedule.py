@@ -91,7 +91,8 @@ def training(graph: Graph, keep: Collection[str]) -> Schedule:
     needed.
 
     The last node must be that of the loss. Tensors that backward never reads are let go whether they are in
-    `keep` or not. Raises ValueError for a name that the graph doesn't make.
+    `keep` or not. Raises ValueError for a name that the graph doesn't make, and for a node whose backward
+    needs a gradient that does not exist.
     """
     if unknown := sorted(set(keep) - set(graph.producers)):
         raise ValueError(f"keep has {unknown[0]!r}, which is no activation of this graph")
@@ -143,8 +144,17 @@ class _Writer:
         if not reached and node is not self.graph.nodes[-1]:
             return
         function = node.function("backward")
+        for name in function.required - function.nullable:
+            if name[1:] in node.results and node is not self.graph.nodes[-1]:
+                self._must_have_gradient(node, name)
         self._revive(self.graph.activations(node.resolve(name) for name in function.reads))
         self._call(Kind.BACKWARD, node, function, self._makes(node, function))
+
+    def _must_have_gradient(self, node: Node, name: str) -> None:
+        tensor = node.results[name[1:]]
+        if name[:1] == "d" and gradient_name(tensor) not in self.life:
+            raise ValueError(f"nothing that leads to the loss reads {tensor!r}, so it has no gradient, which "
+                             f"the backward of node {node.name!r} needs as {name!r}")
 
     def let_go_except(self, keep: Collection[str]) -> None:
         """The forward pass is over: what a node made and nobody keeps must be computed again from here on."""

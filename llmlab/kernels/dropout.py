@@ -74,7 +74,7 @@ def _step(step: int | Array, like: Array):
     """The step as (null, its value), or as (the array that holds it, 0) if that lies where x does."""
     if (
         hasattr(step, "dtype")
-        and getattr(step, "shape", ()) == (1,)
+        and step.size == 1
         and type(step) is type(like)
         and step.dtype == "int64"
     ):

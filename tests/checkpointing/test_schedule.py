@@ -9,7 +9,7 @@ from llmlab.checkpointing import policies
 from llmlab.checkpointing.schedule import Kind, inference, training
 from llmlab.graph import Graph, gradient_name
 from llmlab.models import gpt2
-from llmlab.ops import cross_entropy, dropout, gelu, linear, residual, softmax
+from llmlab.ops import cross_entropy, dropout, gelu, linear, residual, residual_layernorm, softmax
 
 CONFIG = gpt2.Config(V=11, T=8, L=3, H=2, C=8)
 
@@ -158,6 +158,20 @@ def test_a_gradient_that_grows_is_not_shared():
     shared = "d(branch.y)" in schedule[first_backward].over
     assert len(added) == 1
     assert not (shared and added[0] < branch_backward)
+
+
+def test_a_gradient_that_does_not_exist_is_named():
+    graph = Graph({"N": 4})
+    graph.input("x", ("N", 8), role="compute")
+    graph.input("targets", ("N",))
+    for name in ("scale", "shift"):
+        graph.parameter(name, (8,), decayed=False)
+    arguments = {"x": "x", "branch": "x", "weight": "scale", "bias": "shift"}
+    r, *_ = graph.add("norm", residual_layernorm, arguments,
+                      r=("N", 8), y=("N", 8), mean=("N",), rstd=("N",))
+    graph.add("loss", cross_entropy, {"logits": r, "targets": "targets"}, loss=(), lse=("N",))
+    with pytest.raises(ValueError, match=r"reads 'norm\.y', so it has no gradient, .* needs as 'dy'"):
+        training(graph, ())
 
 
 def test_unknown_names_are_refused():
