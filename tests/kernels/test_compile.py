@@ -9,24 +9,24 @@ from llmlab.kernels import nvrtc, signature, source
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings and nvidia-cuda-nvrtc")
 
-# The instantiations that launchers ask for. {T} stands for each dtype, {T16} for those of 16 bits, {?} for false and
-# true, {1|2} for 1 and 2.
+# The instantiations that launchers ask for. {T} stands for each dtype, {T16} for those of 16 bits, {?} for
+# false and true, {1|2} for 1 and 2.
 INSTANCES = {
     "adamw": ["sum_squares<{1|4}>", "adamw_update<{T}, {1|4}>"],
     "attention": [
-        "attention_forward<{T16}, {40|64}, 2, 4, 64, 1>", "attention_forward<{T16}, {80|128}, 1, 4, 64, 1>",
-        "attention_backward_query<{T16}, {40|64}, 2, 4, 64, 32, 1>",
+        "attention_forward<{T16}, 64, 2, 4, 64, 1>", "attention_forward<{T16}, {80|128}, 1, 4, 64, 1>",
+        "attention_backward_query<{T16}, 64, 2, 4, 64, 16, 1>",
         "attention_backward_query<{T16}, {80|128}, 1, 4, 64, 32, 1>",
-        "attention_backward_key_value<{T16}, {40|64}, 1, 4, 64, 16, 3>",
+        "attention_backward_key_value<{T16}, 64, 1, 4, 64, 16, 3>",
         "attention_backward_key_value<{T16}, {80|128}, 1, 4, 64, 16, 1>",
     ],
     "attention_hopper": [
-        "attention_forward<{T16}, {40|64}, 1, 4, 64, 4>", "attention_forward<{T16}, {80|96}, 1, 4, 64, 3>",
+        "attention_forward<{T16}, 64, 1, 4, 64, 4>", "attention_forward<{T16}, {80|96}, 1, 4, 64, 3>",
         "attention_forward<{T16}, 128, 1, 4, 64, 2>",
-        "attention_backward_query<{T16}, {40|64}, 1, 4, 64, 64, 3>",
+        "attention_backward_query<{T16}, 64, 1, 4, 64, 64, 3>",
         "attention_backward_query<{T16}, 80, 1, 4, 64, 32, 3>",
         "attention_backward_query<{T16}, {96|128}, 1, 4, 64, 32, 2>",
-        "attention_backward_key_value<{T16}, {40|64}, 1, 4, 64, 32, 3>",
+        "attention_backward_key_value<{T16}, 64, 1, 4, 64, 32, 3>",
         "attention_backward_key_value<{T16}, {80|96|128}, 1, 4, 64, 32, 2>",
     ],
     "attention_scalar": [
