@@ -15,6 +15,7 @@ import cupy
 import ml_dtypes
 import numpy as np
 import torch
+import torch._functorch.config
 from common import copy_bandwidth, milliseconds, write_results
 
 from llmlab.ops import gelu, residual, softmax
