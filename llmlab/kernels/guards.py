@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
 
-from llmlab.arrays import bfloat16, float16, float32, is_cupy, namespace
+from llmlab.arrays import Array, is_cupy, namespace
 
-Array = Any
-
-FLOATS = (float32, bfloat16, float16)
 PACK_BYTES = 16  # the widest access of one thread: LDG.128
 
 
@@ -40,22 +36,6 @@ def result(name: str, given: Array | None, shape: tuple[int, ...], dtype: np.dty
             f"{name} is a view with strides {given.strides}; a kernel writes contiguous buffers only"
         )
     return given
-
-
-def same_dtype(dtype: np.dtype, **arrays: Array | None) -> None:
-    """Raise TypeError, by name, unless all the arrays (None aside) have that dtype."""
-    for name, array in arrays.items():
-        if array is not None and array.dtype != dtype:
-            raise TypeError(
-                f"{name} is {array.dtype}; it needs to be {dtype} like the other arrays: use astype"
-            )
-
-
-def same_shape(shape: tuple[int, ...], **arrays: Array | None) -> None:
-    """Raise ValueError, by name, unless all the arrays (None aside) have that shape."""
-    for name, array in arrays.items():
-        if array is not None and array.shape != shape:
-            raise ValueError(f"{name} has shape {array.shape}; it needs {shape}")
 
 
 def address(array: Array) -> int:
