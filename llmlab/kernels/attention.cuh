@@ -35,7 +35,9 @@ template <int D> struct Place {
   template <class T> __device__ __forceinline__ Head<T> queries(T* qkv) const { return packed(qkv, 0); }
   template <class T> __device__ __forceinline__ Head<T> keys(T* qkv) const { return packed(qkv, 1); }
   template <class T> __device__ __forceinline__ Head<T> values(T* qkv) const { return packed(qkv, 2); }
-  template <class T> __device__ __forceinline__ Head<T> plain(T* y) const { return {y + b * length * width + h * D, width, length}; }
+  template <class T> __device__ __forceinline__ Head<T> plain(T* y) const {
+    return {y + b * length * width + h * D, width, length};
+  }
 };
 
 __device__ __forceinline__ int lane() { return threadIdx.x % WARP; }
@@ -53,7 +55,7 @@ __device__ __forceinline__ void to_operand(unsigned (&a)[4], const float (&left)
 }
 
 // Where element (row, column) lies in a tile of ROWS rows in shared memory: said by what multiplies.
-template <int D, int ROWS> __device__ int place_in_tile(int row, int column);
+template <int D, int ROWS> __device__ __forceinline__ int place_in_tile(int row, int column);
 
 // Begins the copy of rows first, first + 1, ... into a tile of shared memory; what does not exist becomes zero.
 template <int D, int ROWS, int THREADS, class T>

@@ -83,7 +83,8 @@ __device__ __forceinline__ void hide_future(float (&s)[M][N][4], int first_row, 
 // BLOCKS fit on a multiprocessor at once: the compiler keeps to the registers that leaves.
 template <class T, int D, int M, int WARPS, int KEYS, int BLOCKS>
 __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
-attention_forward(const T* __restrict__ qkv, T* __restrict__ y, float* __restrict__ lse, int heads, int length, float scale) {
+attention_forward(const T* __restrict__ qkv, T* __restrict__ y, float* __restrict__ lse, int heads, int length,
+                  float scale) {
   constexpr int QUERIES = 16 * M * WARPS, THREADS = 32 * WARPS, TILE = TILE_SIZE<D, KEYS>;
   extern __shared__ __align__(1024) unsigned char shared[];
   T* tiles = reinterpret_cast<T*>(shared);  // two stages of (keys, values)

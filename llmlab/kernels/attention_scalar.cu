@@ -38,18 +38,17 @@ template <int D> __device__ __forceinline__ void dot(float (&s)[ROWS], const flo
 
 // sum[r] += Σ_j weights[r][j] tile[j], where lane j of the warp brings the weights of row j of the tile.
 template <int D>
-__device__ __forceinline__ void add_weighted(float (&sum)[ROWS][COLUMNS<D>], const float (&weights)[ROWS], const float* tile,
-                                             float* exchange) {
-  const int lane = threadIdx.x % WARP;
+__device__ __forceinline__ void add_weighted(float (&sum)[ROWS][COLUMNS<D>], const float (&weights)[ROWS],
+                                             const float* tile, float* exchange) {
   __syncwarp();  // a call before this one may still be reading
 #pragma unroll
-  for (int r = 0; r < ROWS; r++) exchange[r * TILE + lane] = weights[r];
+  for (int r = 0; r < ROWS; r++) exchange[r * TILE + lane()] = weights[r];
   __syncwarp();
 #pragma unroll 4
   for (int j = 0; j < TILE; j++)
 #pragma unroll
     for (int c = 0; c < COLUMNS<D>; c++) {
-      const int column = c * WARP + lane;
+      const int column = c * WARP + lane();
       const float x = column < D ? tile[j * STRIDE<D> + column] : 0.0f;
 #pragma unroll
       for (int r = 0; r < ROWS; r++) sum[r][c] += exchange[r * TILE + j] * x;
@@ -58,19 +57,21 @@ __device__ __forceinline__ void add_weighted(float (&sum)[ROWS][COLUMNS<D>], con
 
 // out[first + r] = sum[r] * factor[r]
 template <int D, class T>
-__device__ __forceinline__ void store_rows(Head<T> out, int first, const float (&sum)[ROWS][COLUMNS<D>], const float (&factor)[ROWS]) {
+__device__ __forceinline__ void store_rows(Head<T> out, int first, const float (&sum)[ROWS][COLUMNS<D>],
+                                           const float (&factor)[ROWS]) {
 #pragma unroll
   for (int r = 0; r < ROWS; r++)
 #pragma unroll
     for (int c = 0; c < COLUMNS<D>; c++) {
-      const int column = c * WARP + threadIdx.x % WARP;
+      const int column = c * WARP + lane();
       if (first + r < out.length && column < D) out.row(first + r)[column] = from_float<T>(sum[r][c] * factor[r]);
     }
 }
 
 template <class T, int D>
 __global__ void __launch_bounds__(WARPS * WARP, 1)
-attention_scalar_forward(const T* __restrict__ qkv, T* __restrict__ y, float* __restrict__ lse, int heads, int length, float scale) {
+attention_scalar_forward(const T* __restrict__ qkv, T* __restrict__ y, float* __restrict__ lse, int heads, int length,
+                         float scale) {
   extern __shared__ __align__(16) float shared[];
   float* queries = shared;
   float* keys = queries + BLOCK_ROWS * STRIDE<D>;
@@ -79,7 +80,7 @@ attention_scalar_forward(const T* __restrict__ qkv, T* __restrict__ y, float* __
 
   const Place<D> place(heads, length, BLOCK_ROWS);
   const auto k = place.keys(qkv), v = place.values(qkv);
-  const int block_first = place.last_tile_first(), warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+  const int block_first = place.last_tile_first(), warp = threadIdx.x / WARP;
   const int first = block_first + warp * ROWS, end = min(block_first + BLOCK_ROWS, length);
   load_rows<D, BLOCK_ROWS>(queries, place.queries(qkv), block_first);
 
@@ -93,10 +94,10 @@ attention_scalar_forward(const T* __restrict__ qkv, T* __restrict__ y, float* __
     load_rows<D, TILE>(values, v, key);
     __syncthreads();
     float p[ROWS];
-    dot<D>(p, queries + warp * ROWS * STRIDE<D>, keys + lane * STRIDE<D>);
+    dot<D>(p, queries + warp * ROWS * STRIDE<D>, keys + lane() * STRIDE<D>);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-      const float s = key + lane <= first + r ? p[r] * scale : Max::neutral();
+      const float s = key + lane() <= first + r ? p[r] * scale : Max::neutral();
       const float top = fmaxf(maximum[r], warp_max(s)), rescale = expf(maximum[r] - top);
       maximum[r] = top;
       p[r] = expf(s - top);
@@ -111,7 +112,7 @@ attention_scalar_forward(const T* __restrict__ qkv, T* __restrict__ y, float* __
   for (int r = 0; r < ROWS; r++) {
     const float total = warp_sum(sum[r]);
     inverse[r] = 1.0f / total;
-    if (lane == 0 && first + r < length) lse[place.head * length + first + r] = maximum[r] + logf(total);
+    if (lane() == 0 && first + r < length) lse[place.head * length + first + r] = maximum[r] + logf(total);
   }
   store_rows<D>(place.plain(y), first, out, inverse);
 }
@@ -131,7 +132,7 @@ attention_scalar_backward_query(const T* __restrict__ dy, const T* __restrict__ 
 
   const Place<D> place(heads, length, BLOCK_ROWS);
   const auto k = place.keys(qkv), v = place.values(qkv);
-  const int block_first = place.last_tile_first(), warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+  const int block_first = place.last_tile_first(), warp = threadIdx.x / WARP;
   const int first = block_first + warp * ROWS, end = min(block_first + BLOCK_ROWS, length);
   load_rows<D, BLOCK_ROWS>(queries, place.queries(qkv), block_first);
   load_rows<D, BLOCK_ROWS>(gradients, place.plain(dy), block_first);
@@ -143,12 +144,12 @@ attention_scalar_backward_query(const T* __restrict__ dy, const T* __restrict__ 
   for (int r = 0; r < ROWS; r++) {
     const int row = first + r;
     float sum = 0.0f;
-    for (int d = lane; d < D && row < length; d += WARP)
+    for (int d = lane(); d < D && row < length; d += WARP)
       sum += gradients[(warp * ROWS + r) * STRIDE<D> + d] * to_float(outputs.row(row)[d]);
     delta[r] = warp_sum(sum);
     row_lse[r] = row < length ? lse[place.head * length + row] : 0.0f;
     factor[r] = scale;
-    if (lane < 2) statistics[(place.head * padded + row) * 2 + lane] = lane ? delta[r] : row_lse[r];
+    if (lane() < 2) statistics[(place.head * padded + row) * 2 + lane()] = lane() ? delta[r] : row_lse[r];
   }
 
   for (int key = 0; key < end; key += TILE) {
@@ -157,11 +158,11 @@ attention_scalar_backward_query(const T* __restrict__ dy, const T* __restrict__ 
     load_rows<D, TILE>(values, v, key);
     __syncthreads();
     float s[ROWS], ds[ROWS];
-    dot<D>(s, queries + warp * ROWS * STRIDE<D>, keys + lane * STRIDE<D>);
-    dot<D>(ds, gradients + warp * ROWS * STRIDE<D>, values + lane * STRIDE<D>);
+    dot<D>(s, queries + warp * ROWS * STRIDE<D>, keys + lane() * STRIDE<D>);
+    dot<D>(ds, gradients + warp * ROWS * STRIDE<D>, values + lane() * STRIDE<D>);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-      const float p = key + lane <= first + r ? expf(s[r] * scale - row_lse[r]) : 0.0f;
+      const float p = key + lane() <= first + r ? expf(s[r] * scale - row_lse[r]) : 0.0f;
       ds[r] = p * (ds[r] - delta[r]);
     }
     add_weighted<D>(dq, ds, keys, exchange);
@@ -172,8 +173,9 @@ attention_scalar_backward_query(const T* __restrict__ dy, const T* __restrict__ 
 // Second pass: dk and dv. The rows of a warp are keys; the tiles hold queries and gradients of y.
 template <class T, int D>
 __global__ void __launch_bounds__(WARPS * WARP, 1)
-attention_scalar_backward_key_value(const T* __restrict__ dy, const T* __restrict__ qkv, const float* __restrict__ statistics,
-                                    T* __restrict__ dqkv, int heads, int length, int padded, float scale) {
+attention_scalar_backward_key_value(const T* __restrict__ dy, const T* __restrict__ qkv,
+                                    const float* __restrict__ statistics, T* __restrict__ dqkv, int heads, int length,
+                                    int padded, float scale) {
   extern __shared__ __align__(16) float shared[];
   float* keys = shared;
   float* values = keys + BLOCK_ROWS * STRIDE<D>;
@@ -183,7 +185,7 @@ attention_scalar_backward_key_value(const T* __restrict__ dy, const T* __restric
 
   const Place<D> place(heads, length, BLOCK_ROWS);
   const auto q = place.queries(qkv), g = place.plain(dy);
-  const int block_first = place.tile * BLOCK_ROWS, warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+  const int block_first = place.tile * BLOCK_ROWS, warp = threadIdx.x / WARP;
   const int first = block_first + warp * ROWS;
   load_rows<D, BLOCK_ROWS>(keys, place.keys(qkv), block_first);
   load_rows<D, BLOCK_ROWS>(values, place.values(qkv), block_first);
@@ -196,12 +198,12 @@ attention_scalar_backward_key_value(const T* __restrict__ dy, const T* __restric
     load_rows<D, TILE>(queries, q, query);
     load_rows<D, TILE>(gradients, g, query);
     __syncthreads();
-    const int row = query + lane;
+    const int row = query + lane();
     const float* of_row = statistics + (place.head * padded + row) * 2;
     const float row_lse = row < length ? of_row[0] : 0.0f, delta = row < length ? of_row[1] : 0.0f;
     float p[ROWS], ds[ROWS];
-    dot<D>(p, keys + warp * ROWS * STRIDE<D>, queries + lane * STRIDE<D>);
-    dot<D>(ds, values + warp * ROWS * STRIDE<D>, gradients + lane * STRIDE<D>);
+    dot<D>(p, keys + warp * ROWS * STRIDE<D>, queries + lane() * STRIDE<D>);
+    dot<D>(ds, values + warp * ROWS * STRIDE<D>, gradients + lane() * STRIDE<D>);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
       p[r] = row < length && row >= first + r ? expf(p[r] * scale - row_lse) : 0.0f;

@@ -10,7 +10,9 @@ template <int M> constexpr int GROUP_ROWS = 16 * M;
 // meets no bank conflict.
 template <int D> constexpr int STRIDE = PADDED<D> + 8;
 template <int D, int ROWS> constexpr int TILE_SIZE = ROWS * STRIDE<D>;
-template <int D, int ROWS> __device__ __forceinline__ int place_in_tile(int row, int column) { return row * STRIDE<D> + column; }
+template <int D, int ROWS> __device__ __forceinline__ int place_in_tile(int row, int column) {
+  return row * STRIDE<D> + column;
+}
 
 __device__ __forceinline__ void wait_for_tile() {
   cp_async_wait<0>();
@@ -58,7 +60,8 @@ __device__ __forceinline__ void multiply_transposed(float (&s)[M][N][4], const R
 
 // c += p tile, with the tile's 8 N rows from `row` on. p comes as the accumulator that it was.
 template <int D, int ROWS, int M, int N, class T>
-__device__ __forceinline__ void add_product(float (&c)[M][PADDED<D> / 8][4], const float (&p)[M][N][4], const T* tile, int row) {
+__device__ __forceinline__ void add_product(float (&c)[M][PADDED<D> / 8][4], const float (&p)[M][N][4], const T* tile,
+                                            int row) {
   const T* source = tile + (row + lane() / 8 % 2 * 8 + lane() % 8) * STRIDE<D> + lane() / 16 * 8;
 #pragma unroll
   for (int k = 0; k < N / 2; k++) {

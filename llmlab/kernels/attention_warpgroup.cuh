@@ -53,7 +53,8 @@ __device__ __forceinline__ void multiply_transposed(float (&s)[M][N][4], const R
 
 // c += p tile, with the tile's 8 N rows from `row` on. p comes as the accumulator that it was. Runs on likewise.
 template <int D, int ROWS, int M, int N, class T>
-__device__ __forceinline__ void add_product(float (&c)[M][PADDED<D> / 8][4], const float (&p)[M][N][4], const T* tile, int row) {
+__device__ __forceinline__ void add_product(float (&c)[M][PADDED<D> / 8][4], const float (&p)[M][N][4], const T* tile,
+                                            int row) {
   constexpr int WHOLE = PADDED<D> / 64 * 8, REST = PADDED<D> % 64 / 8;
   unsigned a[N / 2][4];
 #pragma unroll

@@ -57,7 +57,8 @@ template <int COUNT, int N> __device__ __forceinline__ float (&part(float (&d)[N
 #ifdef LLMLAB_EMULATED
 
 template <bool TRANSPOSED, int ROWS, int N, class T>
-__device__ __forceinline__ void wgmma(float (&d)[N][4], const unsigned (&a)[4], const T* tile, int row, int column, bool add) {
+__device__ __forceinline__ void wgmma(float (&d)[N][4], const unsigned (&a)[4], const T* tile, int row, int column,
+                                      bool add) {
   const int lane = threadIdx.x % WARP;
   for (int n = 0; n < N; n++) {
     unsigned b[2];
@@ -88,8 +89,9 @@ __device__ __forceinline__ void wgmma(float (&d)[N][4], const T* a_tile, int a_r
 
 #else
 
-// Where an operand lies, in the words of the instruction: bits 0 to 13 its address, 16 to 29 the bytes from panel to panel, 32 to
-// 45 the bytes from eight rows to the next eight, all in units of 16; bit 62 the swizzle. (PTX ISA, "Matrix Descriptor".)
+// Where an operand lies, in the words of the instruction: bits 0 to 13 its address, 16 to 29 the bytes from panel to
+// panel, 32 to 45 the bytes from eight rows to the next eight, all in units of 16; bit 62 the swizzle. (PTX ISA, "Matrix
+// Descriptor Format".)
 template <int ROWS, class T>
 __device__ __forceinline__ unsigned long long descriptor(const T* tile, int row, int column) {
   const unsigned address = shared_address(tile) + (column / 64 * ROWS * 64 + row * 64 + column % 64) * sizeof(T);
@@ -151,7 +153,8 @@ template <class T> constexpr bool IS_BFLOAT16 = false;
 template <> constexpr bool IS_BFLOAT16<__nv_bfloat16> = true;
 
 template <bool TRANSPOSED, int ROWS, int N, class T>
-__device__ __forceinline__ void wgmma(float (&d)[N][4], const unsigned (&a)[4], const T* tile, int row, int column, bool add) {
+__device__ __forceinline__ void wgmma(float (&d)[N][4], const unsigned (&a)[4], const T* tile, int row, int column,
+                                      bool add) {
   const unsigned long long b = descriptor<ROWS>(tile, row, column);
   static_assert(N == 2 || N == 4 || N == 8);
   if constexpr (N == 2 && IS_BFLOAT16<T>) WGMMA_N16("bf16");
