@@ -27,7 +27,7 @@ def test_a_result_is_the_buffer_given_or_a_new_one():
     ("buffer", "error", "message"),
     [
         (np.zeros((2, 3)), TypeError, "y is a buffer of float64; this result is float32"),
-        (np.zeros((3, 2), np.float32), ValueError, r"y is a buffer of shape \(3, 2\); this result has shape \(2, 3\)"),
+        (np.zeros((3, 2), np.float32), ValueError, r"y is a buffer of shape \(3, 2\); this result has shape"),
         (np.zeros((3, 2), np.float32).T, ValueError, "y is a view with strides"),
     ],
 )
