@@ -29,8 +29,8 @@ from llmlab.runner import Runner
 
 __all__ = ["Engine", "usable_cores"]
 
-CHUNK = 1 << 15
-"""Elements of a gradient that are added up at a time: two such chunks fit into a core's cache."""
+CHUNK = 1 << 17
+"""Elements of a gradient that are added up at a time: they stay in the cache until they are set to zero."""
 
 
 def usable_cores() -> int:

@@ -23,7 +23,7 @@ from llmlab.ops._check import checked
 from llmlab.ops._precision import mixed_precision, result
 from llmlab.ops._rows import row_dot, row_sum
 
-_QUERIES = 128  # in a run: the later the keys, the more of them no query of the run sees
+_QUERIES = 64  # in a run: the shorter it is, the fewer keys lie after all its queries
 _SCORES = 1 << 19  # alive at once: they stay in the cache, and calls are long enough for threads to overlap
 
 
