@@ -73,7 +73,7 @@ class LossScale:
                          self.scale * self.backoff)
         self.scale[...] = moved.clip(self.minimum, self.maximum)
         self.inverse[...] = 1 / self.scale
-        self.good[grows] = 0
+        self.good *= ~grows  # an assignment through a mask would wait for its count on a GPU
         if xp is np:
             self.warn_if_stuck()
 
