@@ -19,7 +19,7 @@ from llmlab.data import dataset
 from llmlab.train.config import Config
 from llmlab.train.trainer import Trainer
 
-PRECISIONS = ("float32", "bfloat16", "float16")
+PRECISIONS = ("fp32", "bf16", "fp16")
 SETTINGS = {"L": 6, "H": 6, "C": 384, "T": 256, "B": 64, "lr": 2e-3, "device": "cuda"}
 WINDOW = 20
 """Steps that a smoothed loss averages: single steps differ by the noise of their batch alone."""
@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     steps = parser.parse_args().steps
     runs = {precision: losses(precision, steps) for precision in PRECISIONS}
-    reference = smooth(runs["float32"][0])
+    reference = smooth(runs["fp32"][0])
     rows = {}
     print(f"{'precision':>10} {'last loss':>10} {'held out':>9} {'widest gap':>11} {'tokens/s':>11}")
     for precision, (curve, held_out, rate) in runs.items():
