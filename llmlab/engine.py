@@ -98,7 +98,8 @@ class Engine:
         learn. The loss is `weight` times the mean over the valid tokens. With several micro-batches in a
         step, let `weight` be a micro-batch's share of the step's valid tokens: then losses and gradients
         add up to those of the whole step. The gradient, and only it, is also multiplied by `scale`, the
-        loss scale of float16. Both may be numbers or arrays on the device.
+        loss scale of float16. Both may be numbers or arrays on the device. After an exception the gradient is
+        incomplete: set it to zero.
         """
         tokens, targets = self._checked(tokens, targets)
         weight = 1.0 if weight is None else weight
@@ -170,9 +171,14 @@ class Engine:
                                         self.observer if w == 0 else None)
             return held[self.loss_name] * _weight(shares[w], held[self.loss_name])
 
-        losses = self._share_out(work)
-        if what == "training":
-            self._share_out(self._add_gradients)
+        try:
+            losses = self._share_out(work)
+            if what == "training":
+                self._share_out(self._add_gradients)
+        except BaseException:  # an interrupt too: what was left half done must not enter the next step
+            for runner in self._runners[1:]:
+                runner.gradient.fill(0)
+            raise
         return np.asarray(sum(losses[1:], losses[0]))
 
     def _share_out(self, work: Callable[[int], Any]) -> list[Any]:

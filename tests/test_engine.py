@@ -245,6 +245,20 @@ def test_an_error_in_a_worker_arrives_and_does_no_harm():
     np.testing.assert_array_equal(gradient(engine, tokens, targets)[1], expected)
 
 
+def test_an_interrupted_step_leaves_nothing_to_the_next():
+    def interrupt(action, node):
+        if action.kind is Kind.BACKWARD and node.name == "h.0.attn":
+            raise KeyboardInterrupt
+
+    engine = make(workers=2)
+    expected = gradient(engine, *batch())[1]
+    engine.observer = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        engine.forward_backward(*batch())
+    engine.observer = None
+    np.testing.assert_array_equal(gradient(engine, *batch())[1], expected)
+
+
 # Forward only
 
 def test_forward_only_equals_training_in_less_memory():
