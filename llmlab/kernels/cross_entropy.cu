@@ -233,12 +233,19 @@ resident_forward_backward(float* losses, T* dlogits, const T* logits, const I* t
 
 // ---- Over the rows. One block each: a pass over N numbers is short beside a pass over N rows.
 
+constexpr int AHEAD = 16;  // loads of a thread under way together
+
 // count = the number of targets that are not ignored.
 template <class I>
 __global__ void __launch_bounds__(1024) count_valid(long long* count, const I* targets, long long ignore_index, index_t N) {
   int mine = 0;
-#pragma unroll 8
-  for (index_t i = threadIdx.x; i < N; i += blockDim.x) mine += targets[i] != ignore_index;
+  for (index_t i = threadIdx.x; i < N; i += AHEAD * blockDim.x) {
+    long long target[AHEAD];
+#pragma unroll
+    for (int a = 0; a < AHEAD; a++) target[a] = i + a * blockDim.x < N ? targets[i + a * blockDim.x] : ignore_index;
+#pragma unroll
+    for (int a = 0; a < AHEAD; a++) mine += target[a] != ignore_index;
+  }
   __shared__ int of_thread[1024];
   of_thread[threadIdx.x] = mine;
   for (int half = blockDim.x / 2; half > 0; half /= 2) {
@@ -252,8 +259,13 @@ __global__ void __launch_bounds__(1024) count_valid(long long* count, const I* t
 extern "C" __global__ void __launch_bounds__(1024)
 reduce_losses(float* loss, const float* losses, const long long* count, index_t N) {
   float sum = 0.0f;
-#pragma unroll 8
-  for (index_t i = threadIdx.x; i < N; i += blockDim.x) sum += losses[i];
+  for (index_t i = threadIdx.x; i < N; i += AHEAD * blockDim.x) {
+    float of_row[AHEAD];
+#pragma unroll
+    for (int a = 0; a < AHEAD; a++) of_row[a] = i + a * blockDim.x < N ? losses[i + a * blockDim.x] : 0.0f;
+#pragma unroll
+    for (int a = 0; a < AHEAD; a++) sum += of_row[a];
+  }
   sum = block_sum(sum);
   if (threadIdx.x == 0) loss[0] = count != nullptr && count[0] > 0 ? sum / static_cast<float>(count[0]) : sum;
 }

@@ -3,8 +3,8 @@
 // Fused: statistics, normalisation, scale and shift in one launch; dx and the row sums of dweight and dbias in another.
 // Traffic: forward reads x once and writes y once (plus 8 bytes a row for mean and rstd). Backward reads dy and x once
 //   and writes dx once, plus gridDim.x * 2 * C floats of partial sums, which column_sum.cu adds up.
-// Launch: one dimension; blocks of teams of W warps, a row to each team. Forward takes as many blocks as run at once, a few
-//   times over; backward exactly as many as run at once, so that each writes its partial sums once.
+// Launch: one dimension; blocks of teams of W warps. Forward: a row to each team. Backward: as many blocks as run at once,
+//   whose teams walk over the rows, so that each block writes its partial sums once.
 // Rows wider than a block's registers go to the wide_ kernels, which read a row once a pass, mostly from cache.
 // Deterministic: every sum is added in an order that only the launch shape decides; no atomics.
 // Source: the gradient as derived in llmlab/ops/layernorm.py; sums in two stages as in Apex's FastLayerNorm and llm.c.
@@ -12,15 +12,15 @@
 #include "layernorm_wide.cuh"
 
 template <class T, int E, int K, int W>
-__global__ void __launch_bounds__(512)
+__global__ void __launch_bounds__(W <= 4 ? 128 : 512)
 layernorm_forward(T* y, float* mean, float* rstd, const T* x, const T* weight, const T* bias, index_t N, int C, float eps) {
-  forward_rows<PLAIN, T, E, K, W>(nullptr, y, mean, rstd, x, nullptr, weight, bias, nullptr, N, C, eps);
+  forward_row<PLAIN, T, E, K, W>(nullptr, y, mean, rstd, x, nullptr, weight, bias, nullptr, N, C, eps);
 }
 
 template <class T, int E, int K, int W>
-__global__ void __launch_bounds__(512)
+__global__ void __launch_bounds__(W <= 4 ? 128 : 512)
 layernorm_recompute(T* y, const T* x, const T* weight, const T* bias, const float* mean, const float* rstd, index_t N, int C) {
-  forward_rows<RECOMPUTE, T, E, K, W>(nullptr, y, const_cast<float*>(mean), const_cast<float*>(rstd), x, nullptr, weight,
+  forward_row<RECOMPUTE, T, E, K, W>(nullptr, y, const_cast<float*>(mean), const_cast<float*>(rstd), x, nullptr, weight,
                                       bias, nullptr, N, C, 0.0f);
 }
 
@@ -51,7 +51,7 @@ wide_layernorm_shift(float* shifts, const T* x, const float* mean, int C) {
 }
 
 template <class T, int E>
-__global__ void __launch_bounds__(512)
+__global__ void __launch_bounds__(512, 1)
 wide_layernorm_column_sums(float* partials, const float* shifts, const T* dy, const T* x, const float* mean,
                            const float* rstd, index_t N, int C) {
   wide_column_sums<T, E>(partials, shifts, dy, x, mean, rstd, N, C);

@@ -1,9 +1,7 @@
 // Layer normalisation of rows that fit into registers: the device code of layernorm.cu and residual_layernorm.cu.
 //
-// A block holds blockDim.x / (32*W) teams of W warps; each team walks its own rows, and while it works on one, the loads
-// of its next are under way. That, rather than many resident warps, hides the memory's latency: the sums of the backward
-// pass leave room for few warps. Loops over rows run as long as the block's first team has one, so that all threads of
-// the block meet at the barriers; a team without a row goes through the motions with zero columns.
+// A block holds blockDim.x / (32*W) teams of W warps. All its threads meet at its barriers: a team without a row goes through
+// the motions with zero columns.
 #pragma once
 #include "row.cuh"
 #include "tensor_core.cuh"
@@ -85,81 +83,74 @@ __device__ __forceinline__ float normalised(float x, Statistics s, float weight,
   return fmaf((x - s.mean - s.shift) * s.rstd, weight, bias);
 }
 
+// weight and bias are read here, pack by pack, and not kept: after the first rows they come from the L1.
 template <class T, int E, int K, int W>
-__device__ __forceinline__ void store_normalised(T* y, Row<T, E, K, W>& x, Row<T, E, K, W>& weight, Row<T, E, K, W>& bias,
-                                                 Statistics s, int thread, int C) {
+__device__ __forceinline__ void store_normalised(T* y, Row<T, E, K, W>& x, const T* __restrict__ weight,
+                                                 const T* __restrict__ bias, Statistics s, int thread, int C) {
   x.keep_packed();
-  weight.keep_packed();
-  bias.keep_packed();
 #pragma unroll
   for (int k = 0; k < K; k++) {
-    if (column_of<E, W>(k, thread) >= C) continue;
+    const int column = column_of<E, W>(k, thread);
+    if (column >= C) continue;
     float v[E], w[E], b[E];
     x.pack[k].get(v);
-    weight.pack[k].get(w);
-    bias.pack[k].get(b);
+    Packed<T, E>::load(weight + column).get(w);
+    Packed<T, E>::load(bias + column).get(b);
 #pragma unroll
     for (int e = 0; e < E; e++) v[e] = normalised(v[e], s, w[e], b[e]);
     Packed<T, E> pack;
     pack.set(v);
-    pack.store(y + column_of<E, W>(k, thread));
+    pack.store(y + column);
   }
 }
 
 // r = x + (branch + branch_bias), rounded to T as it is stored: the statistics are those of the stored row.
 template <class T, int E, int K, int W>
-__device__ __forceinline__ void add_branch(Row<T, E, K, W>& x, const Row<T, E, K, W>& branch, Row<T, E, K, W>& branch_bias) {
-  branch_bias.keep_packed();
+__device__ __forceinline__ void add_branch(Row<T, E, K, W>& x, const Row<T, E, K, W>& branch, const T* __restrict__ branch_bias,
+                                           int thread, int C) {
 #pragma unroll
   for (int k = 0; k < K; k++) {
-    float v[E], u[E], b[E];
+    const int column = column_of<E, W>(k, thread);
+    if (column >= C) continue;
+    float v[E], u[E], b[E] = {};
     x.pack[k].get(v);
     branch.pack[k].get(u);
-    branch_bias.pack[k].get(b);
+    if (branch_bias != nullptr) Packed<T, E>::load(branch_bias + column).get(b);
 #pragma unroll
     for (int e = 0; e < E; e++) v[e] += u[e] + b[e];
     x.pack[k].set(v);
   }
 }
 
-// What forward_rows does with a row: normalise it; add the branch to it first; or normalise it by known statistics.
+// What forward_row does with a row: normalise it; add the branch to it first; or normalise it by known statistics.
 enum Forward { PLAIN, BRANCH, RECOMPUTE };
 
+// A team takes one row. Its registers hold little else, so many teams are resident, and while some wait for their rows others
+// reduce or store theirs; a loop over rows with the next one fetched ahead needs twice the registers, and is slower.
 template <Forward KIND, class T, int E, int K, int W>
-__device__ __forceinline__ void forward_rows(T* r, T* y, float* mean, float* rstd, const T* x, const T* branch,
-                                             const T* __restrict__ weight, const T* __restrict__ bias,
-                                             const T* __restrict__ branch_bias, index_t N, int C, float eps) {
+__device__ __forceinline__ void forward_row(T* r, T* y, float* mean, float* rstd, const T* x, const T* branch, const T* weight,
+                                            const T* bias, const T* branch_bias, index_t N, int C, float eps) {
   const int thread = threadIdx.x % (WARP * W), team = threadIdx.x / (WARP * W), teams = blockDim.x / (WARP * W);
-  Row<T, E, K, W> w, b, branch_b, next, next_branch;
-  w.load(weight, thread, C);
-  b.load(bias, thread, C);
-  if (KIND == BRANCH) branch_b.load(branch_bias, thread, branch_bias != nullptr ? C : 0);
-
-  const index_t stride = static_cast<index_t>(gridDim.x) * teams;
-  index_t row = static_cast<index_t>(blockIdx.x) * teams + team;
-  next.load(x + row * C, thread, row < N ? C : 0);
-  if (KIND == BRANCH) next_branch.load(branch + row * C, thread, row < N ? C : 0);
+  const index_t row = static_cast<index_t>(blockIdx.x) * teams + team;
+  const int columns = row < N ? C : 0;
+  Row<T, E, K, W> now;
+  now.load(x + row * C, thread, columns);
+  if (KIND == BRANCH) {
+    Row<T, E, K, W> of_branch;
+    of_branch.load(branch + row * C, thread, columns);
+    add_branch(now, of_branch, branch_bias, thread, columns);
+    now.store(r + row * C, thread, columns);
+  }
   int turn = 0;
-  for (; row - team < N; row += stride) {
-    Row<T, E, K, W> now = next;
-    if (KIND == BRANCH) add_branch(now, next_branch, branch_b);
-    const index_t ahead = row + stride;
-    next.load(x + ahead * C, thread, ahead < N ? C : 0);
-    if (KIND == BRANCH) next_branch.load(branch + ahead * C, thread, ahead < N ? C : 0);
-
-    const int columns = row < N ? C : 0;
-    float row_mean = 0.0f;
-    if (KIND != RECOMPUTE) row_mean = team_sum<W>(sum_of(now), turn) / C;
-    else if (row < N) row_mean = mean[row];
-    Statistics s = statistics(row_mean, team_sum<W>(sums_about(row_mean, now, thread, columns), turn), C, eps);
-    if (KIND == RECOMPUTE && row < N) s.rstd = rstd[row];
-
-    if (KIND == BRANCH) now.store(r + row * C, thread, columns);
-    store_normalised(y + row * C, now, w, b, s, thread, columns);
-    if (KIND != RECOMPUTE && row < N && thread == 0) {
-      mean[row] = s.mean;
-      rstd[row] = s.rstd;
-    }
+  float row_mean = 0.0f;
+  if (KIND != RECOMPUTE) row_mean = team_sum<W>(sum_of(now), turn) / C;
+  else if (row < N) row_mean = mean[row];
+  Statistics s = statistics(row_mean, team_sum<W>(sums_about(row_mean, now, thread, columns), turn), C, eps);
+  if (KIND == RECOMPUTE && row < N) s.rstd = rstd[row];
+  store_normalised(y + row * C, now, weight, bias, s, thread, columns);
+  if (KIND != RECOMPUTE && row < N && thread == 0) {
+    mean[row] = s.mean;
+    rstd[row] = s.rstd;
   }
 }
 
@@ -215,6 +206,10 @@ __device__ __forceinline__ void write_block_sums(float* __restrict__ partial, co
   }
 }
 
+// Each team walks over rows, and while it works on one, copies of its next are under way: that, rather than many resident
+// warps, hides the memory's latency, since the sums leave registers for few warps. The loop runs as long as the block's
+// first team has a row.
+//
 // With g = dy * weight and xhat = (x - mean) * rstd:
 //   dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) + dr,   dweight += dy * xhat,   dbias += dy
 template <bool DR, bool DX_SUM, int STAGES, class T, int E, int K, int W>

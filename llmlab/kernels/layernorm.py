@@ -9,11 +9,10 @@ from llmlab.kernels.loader import load
 from llmlab.kernels.signature import cuda_type, null
 
 FORWARD_THREADS = 128
-FORWARD_BLOCKS_PER_MULTIPROCESSOR = 32  # about five times what runs at once, so that all end together
 WIDE_THREADS = 1024
 _STATIC_SHARED = 768  # bytes: where teams of several warps add up
-# What a thread has registers for: elements of a row, also beside two sums of each or beside three.
-FORWARD_ELEMENTS, BACKWARD_ELEMENTS, BACKWARD_ELEMENTS_OF_THREE_SUMS = 32, 32, 24
+# What a thread may hold of a row, in words and in elements: alone, beside two sums of each, beside three.
+FORWARD_ROOM, BACKWARD_ROOM, BACKWARD_ROOM_OF_THREE = (32, 64), (16, 32), (16, 24)
 
 
 def forward(
@@ -89,16 +88,14 @@ def forward_rows(
     C = x.shape[-1]
     N = x.size // C
     E = row.pack_size(C, *in_packs)
-    plan = row.plan(C, E, FORWARD_ELEMENTS, x.itemsize)
+    plan = row.plan(C, E, x.itemsize, *FORWARD_ROOM)
     tail = () if eps is None else (eps,)
     if plan is None:
         kernel = load(file).get_function(f"wide_{name}<{cuda_type(x.dtype)}, {E}>")
         kernel((N,), (WIDE_THREADS,), (*args, C, *tail))
         return
     teams = max(1, min(FORWARD_THREADS // plan.threads, N))
-    threads = teams * plan.threads
-    most = guards.multiprocessors(x) * FORWARD_BLOCKS_PER_MULTIPROCESSOR
-    blocks = min(guards.ceil_divide(N, teams), most)
+    threads, blocks = teams * plan.threads, guards.ceil_divide(N, teams)
     kernel = load(file).get_function(f"{name}<{cuda_type(x.dtype)}, {plan.E}, {plan.K}, {plan.W}>")
     kernel((blocks,), (threads,), (*args, N, C, *tail))
 
@@ -118,7 +115,7 @@ def backward_rows(
     N = x.size // C
     E = row.pack_size(C, dx, dr, dy, x, weight)
     sums = len(gradients)
-    plan = row.plan(C, E, BACKWARD_ELEMENTS if sums == 2 else BACKWARD_ELEMENTS_OF_THREE_SUMS, x.itemsize)
+    plan = row.plan(C, E, x.itemsize, *(BACKWARD_ROOM if sums == 2 else BACKWARD_ROOM_OF_THREE))
     if plan is None:
         _wide_backward(dx, dr, dy, x, weight, mean, rstd, gradients, N, C, E)
         return

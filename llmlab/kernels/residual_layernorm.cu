@@ -10,10 +10,10 @@
 
 // branch_bias may be null.
 template <class T, int E, int K, int W>
-__global__ void __launch_bounds__(512)
+__global__ void __launch_bounds__(W <= 4 ? 128 : 512)
 residual_layernorm_forward(T* r, T* y, float* mean, float* rstd, const T* x, const T* branch, const T* weight,
                            const T* bias, const T* branch_bias, index_t N, int C, float eps) {
-  forward_rows<BRANCH, T, E, K, W>(r, y, mean, rstd, x, branch, weight, bias, branch_bias, N, C, eps);
+  forward_row<BRANCH, T, E, K, W>(r, y, mean, rstd, x, branch, weight, bias, branch_bias, N, C, eps);
 }
 
 template <class T, int E, int K, int W, int STAGES, bool DR, bool DX_SUM>

@@ -42,14 +42,14 @@ def pack_size(C: int, *arrays: Array | None) -> int:
 
 
 @functools.cache
-def plan(C: int, E: int, most_elements: int, itemsize: int) -> Plan | None:
+def plan(C: int, E: int, itemsize: int, most_words: int, most_elements: int) -> Plan | None:
     """The team for rows of C elements in packs of E, or None if such a row does not fit into registers.
 
-    A thread holds at most ``most_elements`` and 64 bytes. What a warp does for each pack is shared out among
-    warps; what it does once a row (the reductions, about half a pack's worth) each does: so W (2 K + 1) is
-    the cost.
+    A thread holds at most that many words of a row, and elements. What a warp does for each pack is shared
+    out among warps; what it does once a row (the reductions, about half a pack's worth) each does: so
+    W (2 K + 1) is the cost.
     """
-    most_packs = min(most_elements // E, 64 // max(4, E * itemsize))
+    most_packs = min(most_words // max(1, E * itemsize // 4), most_elements // E)
     needed = guards.ceil_divide(C, E * WARP)  # packs of a whole warp
     plans = [Plan(E, guards.ceil_divide(needed, W), W) for W in range(1, MOST_WARPS + 1)]
     return min((p for p in plans if most_packs >= p.K), key=lambda p: p.W * (2 * p.K + 1), default=None)
