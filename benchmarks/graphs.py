@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cupy
 import ml_dtypes
 import numpy as np
-import torch
 from common import device_name, milliseconds
+
+if TYPE_CHECKING:
+    import torch
 
 Run = Callable[[], Any]
 RUNS = 5  # in a graph: a replay's own cost is shared out among them
@@ -66,6 +68,8 @@ def random(*shape: int) -> cupy.ndarray:
 
 def to_torch(array: cupy.ndarray) -> torch.Tensor:
     """The same memory as a PyTorch tensor, without gradient."""
+    import torch
+
     return torch.from_dlpack(array).detach()
 
 

@@ -6,7 +6,8 @@ Times are medians by device events; percent is of the speed of a device-to-devic
 counting only the bytes that must move: forward reads x and writes y, backward reads dy and x and writes dx.
 The package's kernels and the ladder's are captured in a CUDA graph. The NumPy text on CuPy is not: it calls
 cuBLAS, and its kernels are long enough to hide the host. Every rung is compared with the text in float64 on
-part of the rows. Results go to benchmarks/results/layernorm_ladder_h200.json (or the GPU's name).
+part of the rows, and run twice: do both runs give the same bits? Results go to
+benchmarks/results/layernorm_ladder_h200.json (or the GPU's name).
 """
 
 from __future__ import annotations
@@ -46,20 +47,22 @@ def main() -> None:
     must_move = {"copy": 2 * x.nbytes, "forward": 2 * x.nbytes, "backward": 3 * x.nbytes}
     rows = []
 
-    def record(part: str, rung: str, us: float, error: float | None = None) -> None:
+    def record(part: str, rung: str, us: float, **found: float | bool) -> None:
         us, percent = round(us, 1), round(must_move[part] / us / copy / 1e4, 1)
-        rows.append({"pass": part, "rung": rung, "us": us, "percent": percent, "error": error})
-        print(f"{part:<9} {rung:<34} {us:9.1f} µs {percent:6.1f} %   error {error}", flush=True)
+        rows.append({"pass": part, "rung": rung, "us": us, "percent": percent, **found})
+        print(f"{part:<9} {rung:<34} {us:9.1f} µs {percent:6.1f} %   {found}", flush=True)
 
     record("copy", "of x", median_us(captured_by_cupy(lambda: cupy.copyto(y, x))))
     record("forward", TEXT, 1e3 * milliseconds(lambda: layernorm.forward.text(*forward)))
     record("backward", TEXT, 1e3 * milliseconds(lambda: layernorm.backward.text(*backward)))
     for name, rung in FORWARD.items():
         run = captured_by_cupy(lambda rung=rung: rung(*forward))
-        record("forward", name, median_us(run), forward_error(rung, *forward))
+        found = {"error": forward_error(rung, *forward), "same_bits": same_bits(rung, forward)}
+        record("forward", name, median_us(run), **found)
     for name, rung in BACKWARD.items():
         run = captured_by_cupy(lambda rung=rung: rung(*backward))
-        record("backward", name, median_us(run), backward_error(rung, *backward))
+        found = {"error": backward_error(rung, *backward), "same_bits": same_bits(rung, backward)}
+        record("backward", name, median_us(run), **found)
     shape = {"N": N, "C": C, "dtype": "bfloat16", "bytes": must_move}
     write_results(result_name("layernorm_ladder"), {"copy_TB_per_s": round(copy, 3), **shape, "rows": rows})
 
@@ -75,6 +78,12 @@ def backward_error(rung: Callable, dy, x, weight, mean, rstd) -> float:
     dy, x, mean, rstd = dy[:PART], x[:PART], mean[:PART], rstd[:PART]
     right = layernorm.backward.text(*wide(dy, x, weight, mean, rstd))
     return max(map(relative, rung(dy, x, weight, mean, rstd), right))
+
+
+def same_bits(rung: Callable, arguments: tuple[cupy.ndarray, ...]) -> bool:
+    """Whether two runs give the same results, to the last bit."""
+    pairs = zip(rung(*arguments), rung(*arguments))
+    return all(cupy.array_equal(a.view(np.uint8), b.view(np.uint8)) for a, b in pairs)
 
 
 def relative(got: cupy.ndarray, right: np.ndarray) -> float:
