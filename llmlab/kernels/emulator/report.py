@@ -233,8 +233,14 @@ class Report:
         else:
             what = f"race within a block: {verb} of {element}, after a {other_verb} by thread {other}, with no __syncthreads() between"
             hint = "Put a __syncthreads() between the two accesses, where all threads of the block reach it."
+        if place and self._changes_in_place(place) and place == self.symbols.user_line(self._chain(fault.place)):
+            hint = "Several threads change one element here, and changes get lost: use an atomic such as atomicAdd, or give each thread its own."
         details = [f"  the {other_verb}: {line}" if i == 0 else f"  {line}" for i, line in enumerate(self._at(place, chain))]
         return Finding(RaceError, what, hint, name, index, details)
+
+    def _changes_in_place(self, place: Location) -> bool:
+        """Whether the line reads and writes one element, as in ``counts[i] += 1``."""
+        return bool(re.search(r"\][^;=]*([-+*/|&^]=|\+\+|--)", self.sources.get(place.file, {}).get(place.line, "")))
 
     def _warp(self, thread: tuple[int, ...]) -> int:
         x, y, _ = self.block

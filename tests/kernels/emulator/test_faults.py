@@ -184,6 +184,12 @@ def test_both_sides_of_a_race_are_shown(compiled):
     assert "y[threadIdx.x] = s[N - 1 - threadIdx.x];" in str(caught.value)
 
 
+def test_a_lost_update_asks_for_an_atomic(compiled):
+    x = np.zeros(N, np.float32)
+    with pytest.raises(RaceError, match="atomicAdd"):
+        compiled("faults.cu", "check").launch("block_race", 2, N, [x.copy(), x, N])
+
+
 def test_an_inlined_fault_names_the_line_of_the_function(compiled):
     x = np.zeros(N, np.float32)
     with pytest.raises(OutOfBoundsError) as caught:

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define LLMLAB_EMULATED 1
 
@@ -24,8 +25,4 @@
 // Default arguments that tell a built-in where in the kernel it was called.
 #define EMULATED_HERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
-extern "C" {
-void *memcpy(void *to, const void *from, size_t bytes) noexcept;
-void *memset(void *to, int value, size_t bytes) noexcept;
-int printf(const char *format, ...);
-}
+extern "C" int printf(const char *format, ...);
