@@ -32,6 +32,8 @@ def obstacle(qkv: Array, heads: int) -> str | None:
     """Why cuDNN cannot attend over this packed array of 16-bit numbers, or None if it can."""
     if not is_cupy(qkv) or not available():
         return "no GPU array, or nvidia-cudnn-frontend cannot be imported"
+    if qkv.size >= 2**31:
+        return "past 2^31 elements cuDNN 9.19 gives wrong gradients"
     try:
         _plan("forward", *_sizes(qkv, heads))
         _plan("backward", *_sizes(qkv, heads))

@@ -239,6 +239,10 @@ def test_more_than_2_to_the_31_elements(case, backend, dtype):
     many_qkv, many_dy = (cupy.zeros((B, *x.shape[1:]), dtype) for x in (qkv, dy))
     many_qkv[-1], many_dy[-1] = qkv[0], dy[0]
     assert many_dy.size > 2**31
+    if case[1] == "cudnn":
+        with pytest.raises(ValueError, match="wrong gradients"):
+            attention.forward(many_qkv, H)
+        return
 
     def run_both(qkv, dy):
         y, lse = attention.forward(qkv, H)
