@@ -91,6 +91,11 @@ extern "C" __global__ void arithmetic(double* y) {
   y[i++] = __int_as_float(0x3f800000); y[i++] = erff(0.5f); y[i++] = __expf(1.0f); y[i++] = powf(2.0f, 0.5f);
 }
 
+static_assert(sizeof(min(1, 2)) == 4 && __is_same(decltype(min(1, 2)), int), "min returns a value");
+static_assert(__is_same(decltype(max(1u, 2ll)), long long) && __is_same(decltype(max(1.0f, 2)), float), "of the common type");
+
+extern "C" __global__ void smaller(int* y, const int* x, int n) { y[threadIdx.x] = min(max(x[threadIdx.x], -n), n); }
+
 extern "C" __global__ void sleeps(long long* y) {
   __shared__ volatile int flag;
   if (threadIdx.x == 0) flag = 0;
@@ -200,6 +205,12 @@ def test_arithmetic(module):
     module.launch("arithmetic", 1, 1, [y])
     expected = [0.5, 10, 5, 2.5, 2, -(2**31), 31, 4, 2**31, 2, 0x07050301, 3, 1, 1, 15, 2.5, 1, 0.5204999, np.e, np.sqrt(2)]
     np.testing.assert_allclose(y, expected, rtol=1e-6)
+
+
+def test_min_and_max_of_integers(module):
+    x, y = np.arange(-30, 30, dtype=np.int32), np.empty(60, np.int32)
+    module.launch("smaller", 1, 60, [Out(y), x, 7])
+    assert (y == np.clip(x, -7, 7)).all()
 
 
 def test_a_sleeping_thread_lets_others_run(module):

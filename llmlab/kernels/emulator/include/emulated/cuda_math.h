@@ -69,11 +69,12 @@ EMULATED_INLINE bool isfinite(double x) { return __builtin_isfinite(x); }
 EMULATED_INLINE bool signbit(float x) { return __builtin_signbit(x); }
 EMULATED_INLINE bool signbit(double x) { return __builtin_signbit(x); }
 
-// min and max take any two arithmetic types, and return the type that C++ gives to their sum.
+// min and max take any two arithmetic types, and return what C++ makes of the two in one expression (a value: of
+// `true ? a : b` alone, decltype would make a reference to a parameter that is gone).
 template <class A, class B>
-EMULATED_INLINE auto max(A a, B b) -> decltype(true ? a : b) { return a > b ? a : b; }
+EMULATED_INLINE auto max(A a, B b) -> decltype(true ? A() : B()) { return a > b ? a : b; }
 template <class A, class B>
-EMULATED_INLINE auto min(A a, B b) -> decltype(true ? a : b) { return b > a ? a : b; }
+EMULATED_INLINE auto min(A a, B b) -> decltype(true ? A() : B()) { return b > a ? a : b; }
 EMULATED_INLINE float max(float a, float b) { return fmaxf(a, b); }
 EMULATED_INLINE float min(float a, float b) { return fminf(a, b); }
 EMULATED_INLINE double max(double a, double b) { return fmax(a, b); }
