@@ -9,7 +9,7 @@ import numpy as np
 from llmlab.arrays import Array, bfloat16, float16, float32, is_cupy, namespace
 from llmlab.kernels import guards
 from llmlab.kernels.loader import load
-from llmlab.kernels.signature import cuda_type, null
+from llmlab.kernels.signature import Out, cuda_type, null
 
 _NORM_THREADS, _UPDATE_THREADS = 512, 256
 _NORM_BLOCKS_PER_MULTIPROCESSOR = 4
@@ -24,9 +24,11 @@ def global_norm(grad: Array, inverse_scale: float | Array = 1.0, *, norm: Array 
     blocks = max(1, min(most, guards.ceil_divide(grad.size, _NORM_THREADS * E)))
     partials = namespace(grad).empty(blocks, np.float64)
     kernels = load("adamw")
-    kernels.get_function(f"sum_squares<{E}>")((blocks,), (_NORM_THREADS,), (partials, grad, grad.size))
+    kernels.get_function(f"sum_squares<{E}>")((blocks,), (_NORM_THREADS,), (Out(partials), grad, grad.size))
     finish = kernels.get_function("finish_norm")
-    finish((1,), (_NORM_THREADS,), (norm, partials, blocks, *_scalar("inverse_scale", inverse_scale, grad)))
+    finish(
+        (1,), (_NORM_THREADS,), (Out(norm), partials, blocks, *_scalar("inverse_scale", inverse_scale, grad))
+    )
     return norm
 
 
@@ -68,7 +70,7 @@ def update(
         (1,),
         (1,),
         (
-            shared,
+            Out(shared),
             step,
             norm,
             *_scalar("lr", lr, master),

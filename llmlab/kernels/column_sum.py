@@ -5,7 +5,7 @@ from __future__ import annotations
 from llmlab.arrays import Array, float32, namespace
 from llmlab.kernels import guards, row
 from llmlab.kernels.loader import load
-from llmlab.kernels.signature import cuda_type, null
+from llmlab.kernels.signature import Out, cuda_type, null
 
 _ROWS = 8  # of threads in a block
 _BLOCKS_PER_MULTIPROCESSOR = 4
@@ -22,7 +22,7 @@ def column_sum(gradient: Array, x: Array) -> None:
     groups = min(guards.ceil_divide(N, _ROWS), guards.ceil_divide(blocks, tiles), 65535)
     partials = namespace(x).empty((groups, 1, C), float32)
     kernel = load("column_sum").get_function(f"column_sums<{cuda_type(x.dtype)}, {E}>")
-    kernel((tiles, groups), (row.WARP, _ROWS), (partials, x, N, C))
+    kernel((tiles, groups), (row.WARP, _ROWS), (Out(partials), x, N, C))
     add_partials(partials, gradient)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from llmlab.arrays import Array, float32, is_cupy, namespace
 from llmlab.kernels import guards, row
 from llmlab.kernels.loader import load
-from llmlab.kernels.signature import cuda_type, null
+from llmlab.kernels.signature import Out, cuda_type, null
 
 _THREADS, _RESIDENT_THREADS = 1024, 512
 _STATIC_SHARED = 2048  # bytes a block takes besides its row, the driver's included
@@ -36,7 +36,7 @@ def forward(
         kernel(
             (targets.size,),
             (_threads(logits),),
-            (losses, lse, logits, targets, ignore_index, vocabulary or V, V),
+            (Out(losses), Out(lse), logits, targets, ignore_index, vocabulary or V, V),
         )
     _reduce(loss, losses, count, reduction)
     return loss, lse
@@ -65,7 +65,7 @@ def backward(
         (targets.size,),
         (_threads(logits),),
         (
-            dlogits,
+            Out(dlogits),
             logits,
             targets,
             lse,
@@ -98,8 +98,8 @@ def forward_backward(
     if N:
         aligned = guards.packs(V, logits, dlogits)
         args = (
-            losses,
-            dlogits,
+            Out(losses),
+            Out(dlogits),
             logits,
             targets,
             *_weights(dloss, targets, reduction),
@@ -156,7 +156,7 @@ def _count(targets: Array, ignore_index: int, reduction: str) -> Array | None:
         return None
     count = namespace(targets).empty(1, np.int64)
     kernel = load("cross_entropy").get_function(f"count_valid<{cuda_type(targets.dtype)}>")
-    kernel((1,), (_REDUCE_THREADS,), (count, targets, ignore_index, targets.size))
+    kernel((1,), (_REDUCE_THREADS,), (Out(count), targets, ignore_index, targets.size))
     return count
 
 
@@ -164,7 +164,7 @@ def _reduce(loss: Array, losses: Array, count: Array | None, reduction: str) -> 
     if reduction == "none":
         return
     kernel = load("cross_entropy").get_function("reduce_losses")
-    kernel((1,), (_REDUCE_THREADS,), (loss, losses, null if count is None else count, losses.size))
+    kernel((1,), (_REDUCE_THREADS,), (Out(loss), losses, null if count is None else count, losses.size))
 
 
 def _weights(dloss: Array | float, targets: Array, reduction: str) -> tuple[Any, int, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llmlab.arrays import Array
 from llmlab.kernels import guards
 from llmlab.kernels.loader import load
-from llmlab.kernels.signature import cuda_type, null
+from llmlab.kernels.signature import Out, cuda_type, null
 
 _THREADS = 256
 _PER_THREAD = 4  # words of a block of the generator
@@ -55,7 +55,7 @@ def _masked(
         (blocks,),
         (_THREADS,),
         (
-            out,
+            Out(out),
             x,
             round(float(p) * 2**32),
             1 / (1 - float(p)),

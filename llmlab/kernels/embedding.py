@@ -8,7 +8,7 @@ from llmlab.arrays import Array, float32, namespace
 from llmlab.kernels import guards, row
 from llmlab.kernels.layernorm import gradient
 from llmlab.kernels.loader import load
-from llmlab.kernels.signature import cuda_type
+from llmlab.kernels.signature import Out, cuda_type
 
 _CHUNK, _AHEAD = 32, 4  # as in embedding.cu
 
@@ -25,7 +25,7 @@ def forward(tokens: Array, wte: Array, wpe: Array, *, x: Array | None = None) ->
         f"embedding_forward<{cuda_type(wte.dtype)}, {cuda_type(tokens.dtype)}, {E}>"
     )
     blocks = guards.ceil_divide(tokens.size, _AHEAD)
-    kernel((blocks,), (threads,), (x, tokens, wte, wpe, tokens.size, tokens.shape[1], V, C))
+    kernel((blocks,), (threads,), (Out(x), tokens, wte, wpe, tokens.size, tokens.shape[1], V, C))
     return x
 
 
@@ -79,11 +79,13 @@ def _sorted_places(tokens: Array, V: int) -> Array:
         xp.empty(places, np.int64),
     )
     grid, block = (guards.ceil_divide(places, 256),), (256,)
-    kernels.get_function(f"count_tokens<{I}>")(grid, block, (counts, arrivals, tokens, places, V))
-    kernels.get_function("sum_counts")((1,), (1024,), (starts, counts, V + 1))
-    kernels.get_function(f"gather_places<{I}>")(grid, block, (gathered, starts, arrivals, tokens, places, V))
+    kernels.get_function(f"count_tokens<{I}>")(grid, block, (counts, Out(arrivals), tokens, places, V))
+    kernels.get_function("sum_counts")((1,), (1024,), (Out(starts), counts, V + 1))
+    kernels.get_function(f"gather_places<{I}>")(
+        grid, block, (Out(gathered), starts, arrivals, tokens, places, V)
+    )
     kernels.get_function(f"order_places<{I}>")(
-        grid, block, (keys, gathered, starts, counts, tokens, places, V)
+        grid, block, (Out(keys), gathered, starts, counts, tokens, places, V)
     )
     return keys
 

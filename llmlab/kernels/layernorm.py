@@ -6,7 +6,7 @@ from llmlab.arrays import Array, float32, namespace
 from llmlab.kernels import guards, row
 from llmlab.kernels.column_sum import add_partials, column_sum
 from llmlab.kernels.loader import load
-from llmlab.kernels.signature import cuda_type, null
+from llmlab.kernels.signature import Out, cuda_type, null
 
 FORWARD_THREADS = 128
 WIDE_THREADS = 1024
@@ -31,7 +31,15 @@ def forward(
     if x.size:
         x, weight, bias = map(guards.contiguous, (x, weight, bias))
         forward_rows(
-            "layernorm", "layernorm_forward", x, (y, mean, rstd, x, weight, bias), eps, y, x, weight, bias
+            "layernorm",
+            "layernorm_forward",
+            x,
+            (Out(y), Out(mean), Out(rstd), x, weight, bias),
+            eps,
+            y,
+            x,
+            weight,
+            bias,
         )
     return y, mean, rstd
 
@@ -49,7 +57,15 @@ def recompute(
     if x.size:
         x, weight, bias, mean, rstd = map(guards.contiguous, (x, weight, bias, mean, rstd))
         forward_rows(
-            "layernorm", "layernorm_recompute", x, (y, x, weight, bias, mean, rstd), None, y, x, weight, bias
+            "layernorm",
+            "layernorm_recompute",
+            x,
+            (Out(y), x, weight, bias, mean, rstd),
+            None,
+            y,
+            x,
+            weight,
+            bias,
         )
     return y
 
@@ -132,11 +148,11 @@ def backward_rows(
     instance = f"{cuda_type(x.dtype)}, {plan.E}, {plan.K}, {plan.W}, {stages}"
     if dr is None and sums == 2:
         kernel = load("layernorm").get_function(f"layernorm_backward<{instance}>")
-        args = (dx, partials, dy, x, weight, mean, rstd, N, C)
+        args = (Out(dx), Out(partials), dy, x, weight, mean, rstd, N, C)
     else:
         flags = f"{_bool(dr is not None)}, {_bool(sums == 3)}"
         kernel = load("residual_layernorm").get_function(f"residual_layernorm_backward<{instance}, {flags}>")
-        args = (dx, partials, null if dr is None else dr, dy, x, weight, mean, rstd, N, C)
+        args = (Out(dx), Out(partials), null if dr is None else dr, dy, x, weight, mean, rstd, N, C)
     kernel((blocks,), (teams * plan.threads,), args, shared_mem=shared)
     add_partials(partials, *gradients)
 
@@ -155,16 +171,16 @@ def _backward_shape(plan: row.Plan) -> tuple[int, int, int]:
 def _wide_backward(dx, dr, dy, x, weight, mean, rstd, gradients, N: int, C: int, E: int) -> None:
     xp, kernels, T = namespace(x), load("layernorm"), cuda_type(x.dtype)
     shifts = xp.empty(N, float32)
-    kernels.get_function(f"wide_layernorm_shift<{T}, {E}>")((N,), (WIDE_THREADS,), (shifts, x, mean, C))
+    kernels.get_function(f"wide_layernorm_shift<{T}, {E}>")((N,), (WIDE_THREADS,), (Out(shifts), x, mean, C))
     # the sums first: dx may be written over dy
     tiles = guards.ceil_divide(C, 256 * E)
     groups = min(N, guards.ceil_divide(8 * guards.multiprocessors(x), tiles), 65535)
     partials = xp.empty((groups, 2, C), float32)
     column_sums = kernels.get_function(f"wide_layernorm_column_sums<{T}, {E}>")
-    column_sums((tiles, groups), (256,), (partials, shifts, dy, x, mean, rstd, N, C))
+    column_sums((tiles, groups), (256,), (Out(partials), shifts, dy, x, mean, rstd, N, C))
     add_partials(partials, *gradients[:2])
     kernel = kernels.get_function(f"wide_layernorm_backward<{T}, {E}, {_bool(dr is not None)}>")
-    kernel((N,), (WIDE_THREADS,), (dx, shifts, null if dr is None else dr, dy, x, weight, mean, rstd, C))
+    kernel((N,), (WIDE_THREADS,), (Out(dx), shifts, null if dr is None else dr, dy, x, weight, mean, rstd, C))
     if len(gradients) == 3:
         column_sum(gradients[2], dx.reshape(N, C))
 

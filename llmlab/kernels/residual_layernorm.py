@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llmlab.arrays import Array, float32
 from llmlab.kernels import guards, layernorm
-from llmlab.kernels.signature import null
+from llmlab.kernels.signature import Out, null
 
 
 def forward(
@@ -27,7 +27,8 @@ def forward(
     if x.size:
         x, branch, weight, bias = map(guards.contiguous, (x, branch, weight, bias))
         branch_bias = branch_bias if branch_bias is None else guards.contiguous(branch_bias)
-        args = (r, y, mean, rstd, x, branch, weight, bias, null if branch_bias is None else branch_bias)
+        results = (Out(array) for array in (r, y, mean, rstd))
+        args = (*results, x, branch, weight, bias, null if branch_bias is None else branch_bias)
         layernorm.forward_rows(
             "residual_layernorm",
             "residual_layernorm_forward",
