@@ -127,6 +127,19 @@ def launch_all() -> None:
     cupy.cuda.Device().synchronize()
 
 
+def emulated(module, launch: Launch) -> dict[str, int]:
+    """The same counters from the emulator's profile; ``module`` is CODE compiled with mode="profile"."""
+    profile = module.launch(launch.kernel, launch.grid, launch.block, launch.args)
+    counts = {}
+    for name, access in (("read", "read"), ("write", "write"), ("reduce", "atomic")):
+        of_global = profile.total("global", access)
+        counts |= {f"{name}_requests": of_global.requests, f"{name}_sectors": of_global.sectors}
+    for name in ("read", "write"):
+        of_shared = profile.total("shared", name)
+        counts |= {f"shared_{name}_wavefronts": of_shared.wavefronts, f"shared_{name}_conflicts": of_shared.bank_conflicts}
+    return counts | {"shared_atomic_wavefronts": profile.total("shared", "atomic").wavefronts}
+
+
 def measure() -> list[dict]:
     """Nsight Compute's counters for every launch, in order."""
     command = [

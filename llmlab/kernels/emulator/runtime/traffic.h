@@ -210,29 +210,26 @@ static Passes passes_of(const Span *by_lane, unsigned mask, unsigned first, unsi
 }
 
 // Do all lanes want what the lane `apart` from them wants, or that lane nothing?
-static bool alike(const Span *by_lane, unsigned mask, unsigned first, unsigned end, unsigned apart) {
-  for (unsigned lane = first; lane < end; lane++) {
+static bool alike(const Span *by_lane, unsigned mask, unsigned apart) {
+  for (unsigned lane = 0; lane < WARP; lane++) {
     const bool both = mask >> lane & 1 && mask >> (lane ^ apart) & 1;
     if (both && by_lane[lane].begin != by_lane[lane ^ apart].begin) return false;
   }
   return true;
 }
 
-// Two groups of lanes take turns; a load serves both at once if neighbours want the same.
-static Passes in_turns(const Span *by_lane, unsigned mask, unsigned first, unsigned end, bool load) {
-  if (load && (alike(by_lane, mask, first, end, 1) || alike(by_lane, mask, first, end, 2)))
-    return passes_of(by_lane, mask, first, end);
-  const unsigned middle = (first + end) / 2;
-  const Passes a = passes_of(by_lane, mask, first, middle), b = passes_of(by_lane, mask, middle, end);
-  return {a.wavefronts + b.wavefronts, a.ideal + b.ideal};
-}
-
-// Accesses of up to 4 bytes: the warp at once; of 8 bytes: two halves in turn; of 16 bytes: in each half, two quarters.
+// Accesses of up to 4 bytes take the warp at once, of 8 bytes half the lanes after the other, of 16 bytes a quarter
+// after the other. A load whose neighbouring lanes all want the same takes twice as many lanes at once.
 static Passes count_passes(const Span *by_lane, unsigned mask, uint32_t bytes, bool load) {
-  if (bytes <= 4) return passes_of(by_lane, mask, 0, WARP);
-  if (bytes == 8) return in_turns(by_lane, mask, 0, WARP, load);
-  const Passes low = in_turns(by_lane, mask, 0, WARP / 2, load), high = in_turns(by_lane, mask, WARP / 2, WARP, load);
-  return {low.wavefronts + high.wavefronts, low.ideal + high.ideal};
+  unsigned at_once = bytes <= 4 ? WARP : bytes == 8 ? WARP / 2 : WARP / 4;
+  if (at_once < WARP && load && (alike(by_lane, mask, 1) || alike(by_lane, mask, 2))) at_once *= 2;
+  Passes total = {0, 0};
+  for (unsigned first = 0; first < WARP; first += at_once) {
+    const Passes passes = passes_of(by_lane, mask, first, first + at_once);
+    total.wavefronts += passes.wavefronts;
+    total.ideal += passes.ideal;
+  }
+  return total;
 }
 
 static const char *array_begin(const Instruction &instruction, const char *address) {
