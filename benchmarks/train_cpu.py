@@ -42,7 +42,7 @@ def llmlab_side(B: int, threads: int, policy: str, **sizes: int):
     from llmlab.parameters import Parameters
 
     config = gpt2.Config(**sizes)
-    graph = gpt2.build(config, B)
+    graph = gpt2.build(config, B, keep_slope=policy == "none")
     parameters = Parameters(graph.parameters)
     gpt2.initialise(parameters, config, seed=0)
     engine = Engine(graph, parameters, policy=policy, workers=threads)

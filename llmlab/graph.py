@@ -216,6 +216,8 @@ class Graph:
             role = "sum" if isinstance(shape, statistic) else "compute"
             made[result] = f"{name}.{result}"
             self._declare(Tensor(made[result], shape.shape if isinstance(shape, statistic) else shape, role))
+        for known in ("producers", "consumers"):
+            self.__dict__.pop(known, None)
         self.nodes.append(Node(name, op, dict(arguments), made, attributes, self.block))
         return tuple(made.values()) if len(made) > 1 else next(iter(made.values()))
 

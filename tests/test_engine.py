@@ -61,6 +61,20 @@ def test_every_policy_gives_the_same_bits(dtype, workers, p):
     assert (first != second).any()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_keeping_gelus_slope_changes_neither_bits_nor_bytes(dtype):
+    expected = make(dtype=dtype)
+    graph = gpt2.build(CONFIG, B, keep_slope=True)
+    parameters = Parameters(graph.parameters, dtype=dtype)
+    gpt2.initialise(parameters, CONFIG, seed=1)
+    for policy in policies.POLICIES:
+        engine = Engine(graph, parameters, policy=policy)
+        loss, grad = gradient(engine, *batch())
+        assert loss == gradient(expected, *batch())[0]
+        np.testing.assert_array_equal(grad, gradient(expected, *batch())[1])
+    assert Engine(graph, parameters).predicted_peak == expected.predicted_peak
+
+
 def test_dropout_draws_a_new_mask_in_each_step_and_the_same_for_the_same_step():
     engine = make(dataclasses.replace(CONFIG, dropout=0.3))
     first, second = (gradient(engine, *batch())[1] for _ in range(2))

@@ -58,6 +58,13 @@ def test_a_node_that_could_not_run_is_refused(graph, changes, message):
         add_norm(graph, **changes)
 
 
+def test_neighbours_are_known_while_the_graph_grows(graph):
+    assert graph.producers == {}
+    add_norm(graph)
+    assert graph.producers["ln.y"] == 0
+    assert graph.consumers["x"] == (0,)
+
+
 def test_results_must_be_those_of_the_op(graph):
     graph.parameter("v", (8, 4), decayed=True)
     with pytest.raises(ValueError, match="forward makes y; shapes were given for z"):

@@ -20,8 +20,8 @@ import importlib
 from types import ModuleType
 
 __all__ = [
-    "attention", "cross_entropy", "dropout", "embedding", "gelu", "layernorm", "linear", "residual",
-    "residual_layernorm", "softmax",
+    "attention", "cross_entropy", "dropout", "embedding", "gelu", "gelu_slope", "layernorm", "linear",
+    "residual", "residual_layernorm", "softmax",
 ]
 
 

@@ -46,6 +46,25 @@ def _exponential(u: Array) -> Array:
         return xp.exp(e, out=e)
 
 
+def _slope(u: Array) -> tuple[Array, Array]:
+    """dy/du, and 1 + e beside it, from one exponential."""
+    xp = namespace(u)
+    # s = 1 / (1 + e),  1 - s = e / (1 + e): a difference would lose its digits where s rounds to 1
+    e = _exponential(u)
+    e.clip(0, 1e38, out=e)  # as inf / inf is no number; a minimum takes twice as long
+    inverse = xp.add(e, 1, out=scratch(u.shape, u.dtype, u))
+    one_minus_s = xp.divide(e, inverse, out=e)
+    # slope = s (1 + u (1 - s) (a + 3 b u²))
+    slope = xp.multiply(u, u, out=scratch(u.shape, u.dtype, u))
+    slope *= 3 * _B
+    slope += _A
+    slope *= u
+    slope *= one_minus_s
+    slope += 1
+    slope /= inverse
+    return slope, inverse
+
+
 @checked(x="*N C", bias="C", y="*N C")
 @accelerated("gelu", "forward")
 @mixed_precision("y")
@@ -95,20 +114,8 @@ def backward(
     def rows(dy: Array, x: Array, dx: Array) -> None:
         xp = namespace(x)
         u = x if bias is None else xp.add(x, bias, out=scratch(x.shape, x.dtype, x))
-        # s = 1 / (1 + e),  1 - s = e / (1 + e): a difference would lose its digits where s rounds to 1
-        e = _exponential(u)
-        e.clip(0, 1e38, out=e)  # as inf / inf is no number; a minimum takes twice as long
-        inverse = xp.add(e, 1, out=scratch(x.shape, x.dtype, x))
-        one_minus_s = xp.divide(e, inverse, out=e)
-        # slope = s (1 + u (1 - s) (a + 3 b u²))
-        slope = xp.multiply(u, u, out=scratch(x.shape, x.dtype, x))
-        slope *= 3 * _B
-        slope += _A
-        slope *= u
-        slope *= one_minus_s
-        slope += 1
-        slope /= inverse
         # dx = dy · slope,  dbias = Σ_n dx
+        slope, _ = _slope(u)
         xp.multiply(dy, slope, out=dx)
         if bias is not None:
             dbias[...] += column_sum(dx)
