@@ -87,7 +87,7 @@ def draw_loss(
     axes.set(xlabel="step", ylabel="loss (nats per token)", title=title, xlim=(0, last))
     axes.spines[["top", "right"]].set_visible(False)
     if train or held_out:
-        axes.legend(frameon=False, loc="upper right", bbox_to_anchor=(1, 0.9))
+        axes.legend(frameon=False, loc="upper right", bbox_to_anchor=(1, 0.8))
     figure.savefig(path)
 
 
