@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AdamW", "global_norm", "update"]
 
-_BLOCK = 1 << 15  # elements: what one pass over a block writes, the next still finds in the cache
+_BLOCK = 1 << 17  # elements: what one pass over a block writes, the next still finds in the cache
 
 
 def _blocks(x: Array) -> Iterator[slice]:

@@ -43,7 +43,8 @@ class Trainer:
             V=dataset.vocabulary, T=model.T, L=model.L, H=model.H, C=model.C, dropout=model.dropout
         )
         precision = Precision(training.precision)
-        graph = gpt2.build(self.model, training.B, training.seed)
+        keep_slope = (training.device, training.recompute, precision.name) == ("cpu", "none", "fp32")
+        graph = gpt2.build(self.model, training.B, training.seed, keep_slope)
         self.params = Parameters(graph.parameters, dtype=precision.compute, device=training.device)
         gpt2.initialise(self.params, self.model, training.seed, std=model.init_std or model.C**-0.5)
         self.engine = Engine(graph, self.params, policy=training.recompute, workers=training.workers)
