@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from llmlab.arrays import Array, namespace, scratch, scratch_frame
 from llmlab.kernels import accelerated
-from llmlab.ops._check import checked
+from llmlab.ops._check import checked, integer
 from llmlab.ops._precision import mixed_precision, result
 from llmlab.ops._rows import row_dot, row_sum
 
@@ -28,7 +28,8 @@ _SCORES = 1 << 19  # alive at once: they stay in the cache, and calls are long e
 
 
 def _check_heads(qkv: Array, heads: int, **_) -> None:
-    if heads < 1 or qkv.shape[-1] % (3 * heads):
+    integer("heads", heads, 1)
+    if qkv.shape[-1] % (3 * heads):
         raise ValueError(f"qkv has shape {qkv.shape}, needs a last axis divisible by {3 * heads} (3 heads): "
                          f"q, k and v side by side, each of heads * D channels")
 
@@ -41,7 +42,7 @@ def _heads(x: Array, heads: int) -> Array:
 
 def _tiles(B: int, heads: int, T: int) -> Iterator[tuple[slice, slice]]:
     """Sequences and queries in runs; the queries from the last to the first: the first run sees every key."""
-    step = max(1, _SCORES // (heads * min(T, _QUERIES) * max(1, T)))
+    step = max(1, _SCORES // max(1, heads * min(T, _QUERIES) * T))
     for b in range(0, B, step):
         for start in reversed(range(0, T, _QUERIES)):
             yield slice(b, min(b + step, B)), slice(start, min(start + _QUERIES, T))
