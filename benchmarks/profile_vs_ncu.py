@@ -1,7 +1,7 @@
 """The emulator's profile against Nsight Compute, on the same kernels and sizes.
 
-    python benchmarks/profile_vs_ncu.py            # measure on a GPU with ncu, and write benchmarks/results/profile_vs_ncu.json
-    python benchmarks/profile_vs_ncu.py launch     # what ncu runs: every kernel once, through CuPy
+python benchmarks/profile_vs_ncu.py            # measure with ncu, write results/profile_vs_ncu.json
+python benchmarks/profile_vs_ncu.py launch     # what ncu runs: every kernel once, through CuPy
 """
 
 from __future__ import annotations
@@ -54,13 +54,23 @@ def patterns() -> list[tuple[str, np.ndarray]]:
     few[4:] = -1
     found = [(f"random {i}", rng.permutation(1024)[:32]) for i in range(4)]
     found += [(f"repeats {i}", rng.integers(0, 24, 32)) for i in range(3)]
-    found += [("every other lane", alternate), ("four lanes", few), ("pairs", lane // 2), ("quads", lane // 4),
-              ("reversed", 31 - lane), ("halves apart", lane % 16 + 32 * (lane // 16)),
-              ("halves alike", lane % 16), ("quarters alike", lane % 8), ("rows", 32 * (lane % 8) + lane // 8),
-              ("two apart alike", lane & ~2), ("pairs in one half", np.where(lane < 16, lane // 2, lane + 64)),
-              ("pairs but one", np.where(lane == 5, 200, lane // 2)),
-              ("pairs, then two apart", np.where(lane < 16, lane // 2, lane & ~2)),
-              ("some lanes in pairs", np.where(lane % 4 == 3, -1, lane // 2)), ("last lane apart", np.where(lane == 31, 7, lane))]  # fmt: skip
+    found += [
+        ("every other lane", alternate),
+        ("four lanes", few),
+        ("pairs", lane // 2),
+        ("quads", lane // 4),
+        ("reversed", 31 - lane),
+        ("halves apart", lane % 16 + 32 * (lane // 16)),
+        ("halves alike", lane % 16),
+        ("quarters alike", lane % 8),
+        ("rows", 32 * (lane % 8) + lane // 8),
+        ("two apart alike", lane & ~2),
+        ("pairs in one half", np.where(lane < 16, lane // 2, lane + 64)),
+        ("pairs but one", np.where(lane == 5, 200, lane // 2)),
+        ("pairs, then two apart", np.where(lane < 16, lane // 2, lane & ~2)),
+        ("some lanes in pairs", np.where(lane % 4 == 3, -1, lane // 2)),
+        ("last lane apart", np.where(lane == 31, 7, lane)),
+    ]
     return [(name, index.astype(np.int32)) for name, index in found]
 
 
@@ -75,9 +85,6 @@ def launches() -> list[Launch]:
     n, side = 1 << 15, 256
     floats = lambda count: np.arange(count, dtype=np.float32)  # noqa: E731
     pixels = (np.arange(n, dtype=np.uint64) * 2654435761 >> 7).astype(np.uint8)
-    blocks = (n // 256,)
-    tiles, tile = (side // 32, side // 32), (32, 8)
-    square = floats(side * side)
     vectors = (("float", 1), ("float2", 2), ("float4", 4))
     shared = [
         Launch(f"shared_strided<{name}>, stride {stride}", f"shared_strided<{name}>", (1,), (128,),
@@ -94,18 +101,25 @@ def launches() -> list[Launch]:
                (np.zeros(1024 * lanes, np.float32), floats(1024 * lanes), index))
         for name, lanes in vectors for pattern, index in patterns() if distinct(index)
     ]  # fmt: skip
+
+    def copy(label: str, kernel: str, x: int, *numbers: int, lanes: int = 1) -> Launch:
+        values = (floats(lanes * n), floats(lanes * x), *map(np.int32, numbers))
+        return Launch(label, kernel, (n // 256,), (256,), values)
+
+    def transpose(kernel: str) -> Launch:
+        square = floats(side * side), floats(side * side), np.int32(side)
+        return Launch(kernel, kernel, (side // 32, side // 32), (32, 8), square)
+
     return [
-        Launch("copy", "copy", blocks, (256,), (floats(n), floats(n), np.int32(n))),
-        Launch("copy, tail", "copy", blocks, (256,), (floats(n), floats(n), np.int32(n - 77))),
-        Launch("copy_from_offset 1", "copy_from_offset", blocks, (256,), (floats(n), floats(n + 32), np.int32(n), np.int32(1))),
-        Launch("copy_strided 2", "copy_strided", blocks, (256,), (floats(n), floats(2 * n), np.int32(n), np.int32(2))),
-        Launch("copy_strided 33", "copy_strided", blocks, (256,), (floats(n), floats(33 * n), np.int32(n), np.int32(33))),
-        Launch("copy_by_four", "copy_by_four", blocks, (256,), (floats(4 * n), floats(4 * n), np.int32(n))),
-        Launch("transpose_naive", "transpose_naive", tiles, tile, (floats(side * side), square, np.int32(side))),
-        Launch("transpose_tiled<0>", "transpose_tiled<0>", tiles, tile, (floats(side * side), square, np.int32(side))),
-        Launch("transpose_tiled<1>", "transpose_tiled<1>", tiles, tile, (floats(side * side), square, np.int32(side))),
+        copy("copy", "copy", n, n),
+        copy("copy, tail", "copy", n, n - 77),
+        copy("copy_from_offset 1", "copy_from_offset", n + 32, n, 1),
+        copy("copy_strided 2", "copy_strided", 2 * n, n, 2),
+        copy("copy_strided 33", "copy_strided", 33 * n, n, 33),
+        copy("copy_by_four", "copy_by_four", n, n, lanes=4),
+        *(transpose(kernel) for kernel in ("transpose_naive", "transpose_tiled<0>", "transpose_tiled<1>")),
         Launch("histogram", "histogram", (16,), (256,), (np.zeros(256, np.uint32), pixels, np.int32(n))),
-        Launch("row_sums", "row_sums", (64,), (256,), (np.zeros(64, np.float32), floats(64 * 1000), np.int32(1000))),
+        Launch("row_sums", "row_sums", (64,), (256,), (floats(64), floats(64 * 1000), np.int32(1000))),
         *shared,
         *gathers,
         *scatters,
@@ -136,7 +150,10 @@ def emulated(module, launch: Launch) -> dict[str, int]:
         counts |= {f"{name}_requests": of_global.requests, f"{name}_sectors": of_global.sectors}
     for name in ("read", "write"):
         of_shared = profile.total("shared", name)
-        counts |= {f"shared_{name}_wavefronts": of_shared.wavefronts, f"shared_{name}_conflicts": of_shared.bank_conflicts}
+        counts |= {
+            f"shared_{name}_wavefronts": of_shared.wavefronts,
+            f"shared_{name}_conflicts": of_shared.bank_conflicts,
+        }
     return counts | {"shared_atomic_wavefronts": profile.total("shared", "atomic").wavefronts}
 
 
@@ -144,7 +161,8 @@ def measure() -> list[dict]:
     """Nsight Compute's counters for every launch, in order."""
     command = [
         "ncu", "--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base",
-        "--kernel-name-base", "function", "--kernel-name", "regex:^(copy|transpose|histogram|row_sums|shared_)",
+        "--kernel-name-base", "function",
+        "--kernel-name", "regex:^(copy|transpose|histogram|row_sums|shared_)",
         "--metrics", ",".join(METRICS.values()), sys.executable, __file__, "launch",
     ]  # fmt: skip
     result = subprocess.run(command, capture_output=True, text=True)
@@ -154,7 +172,8 @@ def measure() -> list[dict]:
     table = output[output.index('"ID"') :]
     rows = [row for row in csv.DictReader(io.StringIO(table)) if row["ID"]]
     counted = [
-        {name: _number(row.get(metric, "")) for name, metric in METRICS.items() if row.get(metric)} for row in rows
+        {name: _number(row.get(metric, "")) for name, metric in METRICS.items() if row.get(metric)}
+        for row in rows
     ]
     return [{"launch": launch.label, **counts} for launch, counts in zip(launches(), counted, strict=True)]
 

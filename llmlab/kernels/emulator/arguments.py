@@ -1,4 +1,4 @@
-"""The arguments of a launch against the kernel's parameters: what fits is converted, what does not is refused by name."""
+"""The arguments of a launch against the kernel's parameters: what fits is converted, the rest refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ParameterType:
     is_pointer: bool
     is_constant: bool
     kind: Kind
-    lanes: int   # 4 for float4
+    lanes: int  # 4 for float4
     bytes: int
 
     @classmethod
@@ -52,7 +52,9 @@ class ParameterType:
         if self.kind is Kind.BYTES:
             scalar = "char"
         scalar += str(self.lanes) if self.lanes > 1 else ""
-        return f"{'const ' if self.is_constant and self.is_pointer else ''}{scalar}{'*' if self.is_pointer else ''}"
+        if not self.is_pointer:
+            return scalar
+        return f"{'const ' if self.is_constant else ''}{scalar}*"
 
     @property
     def dtype(self) -> str | None:
@@ -64,11 +66,14 @@ _TYPE_NAMES = {
     (Kind.INTEGER, 1): "signed char", (Kind.INTEGER, 2): "short", (Kind.INTEGER, 4): "int",
     (Kind.INTEGER, 8): "long long", (Kind.NATURAL, 1): "unsigned char", (Kind.NATURAL, 2): "unsigned short",
     (Kind.NATURAL, 4): "unsigned int", (Kind.NATURAL, 8): "unsigned long long", (Kind.FLOATING, 4): "float",
-    (Kind.FLOATING, 8): "double", (Kind.HALF, 2): "__half", (Kind.BFLOAT16, 2): "__nv_bfloat16", (Kind.BOOLEAN, 1): "bool",
+    (Kind.FLOATING, 8): "double", (Kind.HALF, 2): "__half", (Kind.BFLOAT16, 2): "__nv_bfloat16",
+    (Kind.BOOLEAN, 1): "bool",
 }  # fmt: skip
 _DTYPE_NAMES = {
-    (Kind.INTEGER, 1): "int8", (Kind.INTEGER, 2): "int16", (Kind.INTEGER, 4): "int32", (Kind.INTEGER, 8): "int64",
-    (Kind.NATURAL, 1): "uint8", (Kind.NATURAL, 2): "uint16", (Kind.NATURAL, 4): "uint32", (Kind.NATURAL, 8): "uint64",
+    (Kind.INTEGER, 1): "int8", (Kind.INTEGER, 2): "int16", (Kind.INTEGER, 4): "int32",
+    (Kind.INTEGER, 8): "int64",
+    (Kind.NATURAL, 1): "uint8", (Kind.NATURAL, 2): "uint16", (Kind.NATURAL, 4): "uint32",
+    (Kind.NATURAL, 8): "uint64",
     (Kind.FLOATING, 4): "float32", (Kind.FLOATING, 8): "float64", (Kind.HALF, 2): "float16",
     (Kind.BFLOAT16, 2): "bfloat16", (Kind.BOOLEAN, 1): "bool",
 }  # fmt: skip
@@ -84,10 +89,12 @@ class ArrayArgument:
     is_output: bool
 
 
-Value = ArrayArgument | bytes | None   # None: a null pointer
+Value = ArrayArgument | bytes | None  # None: a null pointer
 
 
-def bind(kernel: str, parameters: Sequence[ParameterType], args: Sequence[Any], outputs: Sequence[str]) -> list[Value]:
+def bind(
+    kernel: str, parameters: Sequence[ParameterType], args: Sequence[Any], outputs: Sequence[str]
+) -> list[Value]:
     """Match arguments with parameters.
 
     Raises:
@@ -119,14 +126,18 @@ def _bind_one(kernel: str, position: int, parameter: ParameterType, argument: An
 
 def _check_array(where: str, parameter: ParameterType, array: Any, is_output: bool) -> None:
     if not isinstance(array, np.ndarray):
-        raise TypeError(f"{where} is a pointer and needs a NumPy array (or None for a null pointer); got {array!r}")
+        raise TypeError(
+            f"{where} is a pointer and needs a NumPy array (or None for a null pointer); got {array!r}"
+        )
     if parameter.dtype and array.dtype.name != parameter.dtype:
         raise TypeError(
             f"{where} needs an array of {parameter.dtype}; got {array.dtype.name}. "
             f"Convert it with .astype, or, if the bits are meant, with .view."
         )
     if array.nbytes % parameter.bytes:
-        raise ValueError(f"{where} points to elements of {parameter.bytes} bytes; the array has {array.nbytes} bytes")
+        raise ValueError(
+            f"{where} points to elements of {parameter.bytes} bytes; the array has {array.nbytes} bytes"
+        )
     if not array.flags.c_contiguous:
         raise ValueError(
             f"{where} needs a contiguous array, since a kernel sees an address and no strides; "
@@ -167,7 +178,9 @@ def _integer(where: str, parameter: ParameterType, argument: Any) -> bytes:
 
 
 def _raw_value(where: str, parameter: ParameterType, argument: Any) -> bytes:
-    raw = bytes(argument) if isinstance(argument, (bytes, ctypes.Structure)) else np.asarray(argument).tobytes()
+    raw = (
+        bytes(argument) if isinstance(argument, (bytes, ctypes.Structure)) else np.asarray(argument).tobytes()
+    )
     if len(raw) != parameter.bytes:
         raise TypeError(f"{where} has {parameter.bytes} bytes; {argument!r} has {len(raw)}")
     return raw

@@ -1,4 +1,4 @@
-"""The memory that a kernel works on: copies of the arrays with guards round them, or the arrays themselves."""
+"""The memory that a kernel works on: guarded copies of the arrays, or the arrays themselves."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import numpy as np
 from .arguments import ArrayArgument
 from .native import Region
 
-COPIED_BYTES = 16 << 20   # in fast mode, arrays up to this size in all are copied and guarded
-FAST_GUARD = 4 << 10      # bytes on each side that must stay as they are
-WATCHED_GUARD = 1 << 20   # bytes on each side that belong to nobody, so that a stray index meets no other array
-ALIGNMENT = 256           # of what cudaMalloc and CuPy return
+COPIED_BYTES = 16 << 20  # in fast mode, arrays up to this size in all are copied and guarded
+FAST_GUARD = 4 << 10  # bytes on each side that must stay as they are
+WATCHED_GUARD = (
+    1 << 20
+)  # bytes on each side that belong to nobody, so that a stray index meets no other array
+ALIGNMENT = 256  # of what cudaMalloc and CuPy return
 
 
 @dataclass
@@ -22,9 +24,9 @@ class Stretch:
     begin: int
     end: int
     arguments: list[ArrayArgument]
-    address: int = 0              # where the kernel finds it
+    address: int = 0  # where the kernel finds it
     copy: np.ndarray | None = None
-    offset: int = 0               # of the stretch in the copy
+    offset: int = 0  # of the stretch in the copy
 
     @property
     def bytes(self) -> int:
@@ -143,7 +145,7 @@ def _stretches(arguments: list[ArrayArgument]) -> list[Stretch]:
 
 
 def _phase(array: np.ndarray) -> int:
-    """Where the array would start on a GPU, modulo the alignment: the array that owns the memory starts at 0."""
+    """Where the array would start on a GPU, modulo the alignment: who owns the memory starts at 0."""
     owner = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base

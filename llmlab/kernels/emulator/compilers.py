@@ -23,7 +23,13 @@ MODES = ("fast", "check", "profile")
 
 _COMMON = ["-std=c++17", "-fno-exceptions", "-fno-rtti", "-fPIC", "-fvisibility=hidden", "-w"]
 _KERNEL = ["-ffp-contract=off", "-fno-strict-aliasing", "-fno-threadsafe-statics", "-fno-finite-loops"]
-_WATCHED = ["-g", "-fno-omit-frame-pointer", "-fno-builtin-memcpy", "-fsanitize=thread", "-fsanitize=integer-divide-by-zero"]
+_WATCHED = [
+    "-g",
+    "-fno-omit-frame-pointer",
+    "-fno-builtin-memcpy",
+    "-fsanitize=thread",
+    "-fsanitize=integer-divide-by-zero",
+]
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ class Compiler:
         return f"{' '.join(self.command)} {file} {status.st_size} {status.st_mtime_ns}"
 
     def kernel_flags(self, mode: str) -> list[str]:
-        """Options for a kernel's text. Watched code is left as it is written, so that no access disappears."""
+        """Options for a kernel's text. Watched code stays as it is written, so that no access disappears."""
         flags = [*_COMMON, *_KERNEL, f"-I{INCLUDE}"]
         if mode == "fast":
             return [*flags, "-O2", *([] if self.is_gnu else ["-fno-sanitize=all"])]
@@ -52,7 +58,8 @@ class Compiler:
         if self.is_gnu:
             return [*flags, "-fsanitize=bounds", "-Og", "-fno-tree-sink", "-fno-tree-sra"]
         return [
-            *flags, "-fsanitize=array-bounds", "-fsanitize=alignment", "-fno-sanitize-trap=all", "-fsanitize-recover=all",
+            *flags, "-fsanitize=array-bounds", "-fsanitize=alignment",
+            "-fno-sanitize-trap=all", "-fsanitize-recover=all",
             "-O0", "-mllvm", "-tsan-instrument-read-before-write=1",
         ]  # fmt: skip
 
@@ -107,22 +114,32 @@ def _check_platform() -> None:
         )
     if sys.platform == "darwin":
         raise PlatformError(
-            "the kernel emulator has not been made to run on macOS. Run llmlab in a Linux container, for example "
+            "the kernel emulator has not been made to run on macOS. Run llmlab in a Linux container, such as "
             "`docker run -it python:3.12`, where it works on Apple silicon too."
         )
     if platform.machine() not in ("x86_64", "AMD64", "aarch64", "arm64"):
-        raise PlatformError(f"the kernel emulator knows x86-64 and aarch64 processors; this one is {platform.machine()}.")
+        raise PlatformError(
+            f"the kernel emulator knows x86-64 and aarch64 processors; this one is {platform.machine()}."
+        )
 
 
 def build(text: str, filename: str, mode: str) -> Path:
     """Compile C++ text to a library that holds the kernels and the engine, or find it in the cache."""
     compiler = find_compiler()
     flags = compiler.kernel_flags(mode)
-    name = cache.key(text, Path(filename).name, compiler.identity, *flags, *compiler.runtime_flags(mode), _own_text()) + ".so"
+    name = (
+        cache.key(
+            text, Path(filename).name, compiler.identity, *flags, *compiler.runtime_flags(mode), _own_text()
+        )
+        + ".so"
+    )
 
     def make(output: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="llmlab-kernel-") as folder:
-            source, kernel = Path(folder, Path(filename).name), Path(folder, "kernel.o")   # debug information keeps the name
+            source, kernel = (
+                Path(folder, Path(filename).name),
+                Path(folder, "kernel.o"),
+            )  # debug information keeps the name
             source.write_text(text, encoding="utf-8")
             compiler.compile(source, ["-x", "c++", *flags], kernel)
             compiler.link([kernel, _runtime(compiler, mode)], output)

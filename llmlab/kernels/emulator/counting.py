@@ -21,7 +21,9 @@ def read_profile(library: ctypes.CDLL, report: Report) -> Profile:
     library.emulated_profile(ctypes.byref(counts))
     report.symbols.look_up(pc for i in range(counts.instruction_count) for pc in _pcs(counts.instructions[i]))
     names = [_stretch_name(stretch) for stretch in report.memory.stretches]
-    instructions = [_line_traffic(counts.instructions[i], names, report) for i in range(counts.instruction_count)]
+    instructions = [
+        _line_traffic(counts.instructions[i], names, report) for i in range(counts.instruction_count)
+    ]
     by_line: dict[tuple, list[LineTraffic]] = defaultdict(list)
     for traffic in instructions:
         by_line[traffic.file, traffic.line, traffic.space, traffic.array, traffic.access].append(traffic)
@@ -33,7 +35,9 @@ def read_profile(library: ctypes.CDLL, report: Report) -> Profile:
     }
     order = {p.name: i for i, p in enumerate(report.parameters)}
     arrays = dict(sorted(arrays.items(), key=lambda item: order.get(item[0].split("/")[0], 0)))
-    return Profile(report.kernel, report.grid, report.block, tuple(lines), arrays, counts.barriers, counts.meetings)
+    return Profile(
+        report.kernel, report.grid, report.block, tuple(lines), arrays, counts.barriers, counts.meetings
+    )
 
 
 def _stretch_name(stretch: Stretch) -> str:
@@ -74,7 +78,9 @@ def _line_traffic(counted: native.Instruction, names: list[str], report: Report)
     )  # fmt: skip
 
 
-def _array_traffic(name: str, stretch: Stretch, region: native.RegionTraffic, lines: list[LineTraffic]) -> ArrayTraffic:
+def _array_traffic(
+    name: str, stretch: Stretch, region: native.RegionTraffic, lines: list[LineTraffic]
+) -> ArrayTraffic:
     own = [t for t in lines if t.space == "global" and t.array == name]
     return ArrayTraffic(
         name,

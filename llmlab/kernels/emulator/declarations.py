@@ -17,7 +17,7 @@ class Kernel:
     is_template: bool
     is_extern_c: bool
     namespace: str
-    max_threads: int | None   # of __launch_bounds__, where it is a number
+    max_threads: int | None  # of __launch_bounds__, where it is a number
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class SharedDeclaration:
     is_dynamic: bool
     in_function: bool
     type: str
-    variables: tuple[tuple[str, str], ...]   # (name, "[dimensions]")
+    variables: tuple[tuple[str, str], ...]  # (name, "[dimensions]")
 
 
 @dataclass
 class Scope:
-    kind: str   # "namespace", "extern C", "type", "code"
+    kind: str  # "namespace", "extern C", "type", "code"
     name: str = ""
 
 
@@ -55,7 +55,7 @@ def _walk(code: str) -> tuple[list[Kernel], list[SharedDeclaration]]:
     scopes: list[Scope] = []
     kernels: list[Kernel] = []
     shared: list[SharedDeclaration] = []
-    statement = 0   # the token with which the current statement begins
+    statement = 0  # the token with which the current statement begins
     i = 0
     while i < len(found):
         word = found[i].text
@@ -78,7 +78,9 @@ def _walk(code: str) -> tuple[list[Kernel], list[SharedDeclaration]]:
 
 def _with_kernel_macros(code: str) -> str:
     """Spells out macros such as ``#define KERNEL extern "C" __global__ void`` (only to look for kernels)."""
-    for name, body in re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([^\n]*__global__[^\n]*)$", code, re.MULTILINE):
+    for name, body in re.findall(
+        r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([^\n]*__global__[^\n]*)$", code, re.MULTILINE
+    ):
         code = re.sub(rf"(?<![\w#]){name}(?=[ \t]+\w+[ \t]*\()", lambda _: body, code)  # noqa: B023
     return code
 
@@ -101,7 +103,11 @@ def _kernel(found: list[Token], statement: int, i: int, scopes: list[Scope]) -> 
     while i + 1 < len(found) and found[i].text not in "{};":
         if found[i].text in ("__launch_bounds__", "__attribute__", "__maxnreg__", "__cluster_dims__"):
             end = closing(found, i + 1)
-            if found[i].text == "__launch_bounds__" and found[i + 2].text.isdigit() and found[i + 3].text in ",)":
+            if (
+                found[i].text == "__launch_bounds__"
+                and found[i + 2].text.isdigit()
+                and found[i + 3].text in ",)"
+            ):
                 max_threads = int(found[i + 2].text)
             i = end + 1
             continue

@@ -25,7 +25,7 @@ class KernelFault(EmulatorError):
     Attributes:
         array: name of the kernel's parameter or shared variable, or None.
         index: element of that array (of the flattened array, if it has several axes), or None.
-        block, thread: ``blockIdx`` and ``threadIdx`` as tuples (x, y, z); thread is None for a fault of a block.
+        block, thread: ``blockIdx`` and ``threadIdx`` as tuples (x, y, z); None where the fault has none.
         file, line: place in the kernel's text, or None where only ``mode="check"`` can tell.
         hint: one sentence on what usually mends it.
     """

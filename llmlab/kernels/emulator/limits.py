@@ -25,16 +25,25 @@ def check_limits(
 
     threads = block[0] * block[1] * block[2]
     if min(*grid, *block) < 1:
-        refuse(f"every size of grid {grid} and block {block} must be at least 1.", "Check how they are computed from the array's size.")
+        refuse(
+            f"every size of grid {grid} and block {block} must be at least 1.",
+            "Check how they are computed from the array's size.",
+        )
     for what, sizes, limits in (("grid", grid, MAX_GRID), ("block", block, MAX_BLOCK)):
         for axis, size, limit in zip("xyz", sizes, limits, strict=True):
             if size > limit:
-                refuse(f"{what} {sizes} has {size} along {axis}; a GPU takes at most {limit}.", "Put the long axis on x.")
+                refuse(
+                    f"{what} {sizes} has {size} along {axis}; a GPU takes at most {limit}.",
+                    "Put the long axis on x.",
+                )
     if threads > MAX_THREADS:
-        refuse(f"block {block} has {threads} threads; a GPU takes at most {MAX_THREADS}.", "Use a smaller block and more blocks.")
+        refuse(
+            f"block {block} has {threads} threads; a GPU takes at most {MAX_THREADS}.",
+            "Use a smaller block and more blocks.",
+        )
     if kernel.max_threads is not None and threads > kernel.max_threads:
         refuse(
-            f"block {block} has {threads} threads, and the kernel's __launch_bounds__ allow {kernel.max_threads}.",
+            f"block {block} has {threads} threads; the __launch_bounds__ allow {kernel.max_threads}.",
             "Use a smaller block, or raise the bounds.",
         )
     if not 0 <= shared_mem <= MAX_SHARED:

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import re
 
-_ERROR = re.compile(r"^(?P<file>[^:\n]+):(?P<line>\d+):(?P<column>\d+): (?:fatal )?error: (?P<text>[^\n]*)", re.MULTILINE)
+_ERROR = re.compile(
+    r"^(?P<file>[^:\n]+):(?P<line>\d+):(?P<column>\d+): (?:fatal )?error: (?P<text>[^\n]*)", re.MULTILINE
+)
 _SHOWN = 3
 
 _HINTS = (
-    (r"\basm\b", "Inline PTX cannot run on a CPU. Keep each instruction in a short __device__ function with a second branch under #ifdef LLMLAB_EMULATED."),
+    (
+        r"\basm\b",
+        "Inline PTX cannot run on a CPU. Keep each instruction in a short __device__ function "
+        "with a second branch under #ifdef LLMLAB_EMULATED.",
+    ),
     (r"<<<", "Kernels are launched from Python: leave host code out of the text."),
-    (r"\bcooperative_groups\b|\bwmma\b|\bcuda::", "The emulator does not know this library: use the built-in functions."),
-    (r"\bcuda(Malloc|Memcpy|Free|Launch|DeviceSynchronize)", "The CUDA runtime is called from the host: leave host code out of the text."),
-)  # fmt: skip
+    (
+        r"\bcooperative_groups\b|\bwmma\b|\bcuda::",
+        "The emulator does not know this library: use the built-in functions.",
+    ),
+    (
+        r"\bcuda(Malloc|Memcpy|Free|Launch|DeviceSynchronize)",
+        "The CUDA runtime is called from the host: leave host code out of the text.",
+    ),
+)
 
 
 def compile_message(output: str, filename: str, sources: dict[str, dict[int, str]]) -> str:

@@ -23,7 +23,7 @@ from .report import Report
 from .symbols import Symbols
 from .translate import translate
 
-NO_MEMORY = 2   # what emulated_launch returns when it cannot keep watch
+NO_MEMORY = 2  # what emulated_launch returns when it cannot keep watch
 
 Dimensions = int | Sequence[int]
 
@@ -44,6 +44,7 @@ class Module:
         CompilerNotFoundError: if the machine has no C++ compiler; the message says how to get one.
 
     >>> import numpy as np
+    >>> from llmlab.kernels.emulator import Module, Out
     >>> module = Module('''
     ... extern "C" __global__ void add_one(float* y, const float* x, int n) {
     ...   int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -133,11 +134,22 @@ class Module:
             failed = self._library.emulated_launch(ctypes.byref(launch), ctypes.byref(fault))
             del alive
             report = Report(
-                name, grid, block, self.mode, parameters, values, memory, self._symbols, self._sources, self._translated
+                name,
+                grid,
+                block,
+                self.mode,
+                parameters,
+                values,
+                memory,
+                self._symbols,
+                self._sources,
+                self._translated,
             )
             profile = read_profile(self._library, report) if self.mode == "profile" and not failed else None
         if failed == NO_MEMORY:
-            raise MemoryError(f"{name}: not enough memory to watch arrays of {memory.bytes} bytes; check a smaller problem")
+            raise MemoryError(
+                f"{name}: not enough memory to watch arrays of {memory.bytes} bytes; check a smaller problem"
+            )
         if failed:
             raise report.exception(fault)
         report.check_guards()
@@ -205,6 +217,5 @@ def _time_limit() -> float:
 
 
 def _values_of(options: Sequence[str], letter: str) -> list[str]:
-    """What follows ``-D`` or ``-I``; a GPU compiler's other options (``--use_fast_math`` ...) mean nothing here."""
+    """What follows ``-D`` or ``-I``; other options (``--use_fast_math`` ...) are for a GPU's compiler."""
     return [option[2:].strip() for option in options if option.startswith(f"-{letter}")]
-

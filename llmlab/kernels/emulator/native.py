@@ -9,7 +9,7 @@ from pathlib import Path
 
 MAX_CALLS = 32
 
-launch_lock = threading.Lock()   # the engine runs one launch at a time
+launch_lock = threading.Lock()  # the engine runs one launch at a time
 _stacks: int | None = None
 
 
@@ -23,7 +23,8 @@ class FaultKind(IntEnum):
     """What went wrong (``FaultKind`` in fault.h)."""
 
     (
-        NONE, OUT_OF_BOUNDS, MISALIGNED, NULL_POINTER, FOREIGN_LOCAL, ARRAY_BOUNDS, RACE, UNINITIALISED, NEVER_WRITTEN,
+        NONE, OUT_OF_BOUNDS, MISALIGNED, NULL_POINTER, FOREIGN_LOCAL, ARRAY_BOUNDS, RACE, UNINITIALISED,
+        NEVER_WRITTEN,
         DIVERGENT_BARRIER, INACTIVE_LANE, SHARED_LIMIT, STATIC_SHARED_LIMIT, DIVISION_BY_ZERO, ENDLESS_LOOP,
         MEMORY_FAULT, STOPPED, INTERRUPTED, TOO_MANY_ACCESSES,
     ) = range(19)  # fmt: skip
@@ -75,7 +76,8 @@ class Fault(ctypes.Structure):
         ("offset", ctypes.c_int64), ("count", ctypes.c_int64),
         ("bytes", ctypes.c_uint64), ("extent", ctypes.c_uint64), ("element", ctypes.c_uint64),
         ("block", ctypes.c_uint * 3), ("thread", ctypes.c_uint * 3), ("place", Place),
-        ("other_access", ctypes.c_int), ("other_block", ctypes.c_uint * 3), ("other_thread", ctypes.c_uint * 3),
+        ("other_access", ctypes.c_int), ("other_block", ctypes.c_uint * 3),
+        ("other_thread", ctypes.c_uint * 3),
         ("other_place", Place), ("name", ctypes.c_char * 64), ("detail", ctypes.c_char * 4096),
     ]  # fmt: skip
 

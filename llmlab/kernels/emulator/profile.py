@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-SECTOR = 32   # bytes that global memory delivers at once
+from . import tables as tables_module
+from .tables import Table
+
+SECTOR = 32  # bytes that global memory delivers at once
 
 
 @dataclass(frozen=True)
 class Request:
-    """One warp's access by one instruction: where each of the 32 lanes reached, in bytes from the array's start.
+    """One warp's access by one instruction: where each of the 32 lanes reached.
 
-    ``offsets[lane]`` is None for a lane that did not take part. ``bytes`` is the size of one lane's access.
+    ``offsets[lane]`` counts bytes from the array's start; it is None for a lane that did not take part.
+    ``bytes`` is the size of one lane's access.
     """
 
     array: str
@@ -49,8 +52,9 @@ class LineTraffic:
         requests: instructions that a warp executed.
         lanes: accesses of single threads.
         bytes: distinct bytes of each request, added up over the requests.
-        sectors, ideal_sectors: 32-byte sectors that the requests needed, and the fewest that could hold their bytes.
-        wavefronts, ideal_wavefronts: passes through shared memory, and the fewest possible; the rest are bank conflicts.
+        sectors, ideal_sectors: 32-byte sectors that the requests needed, and the fewest possible.
+        wavefronts, ideal_wavefronts: passes through shared memory, and the fewest possible; the others
+            are bank conflicts.
         first, worst: the first request, and the one that needed the most sectors or wavefronts.
     """
 
@@ -58,8 +62,8 @@ class LineTraffic:
     line: int
     text: str
     array: str
-    space: str    # "global" or "shared"
-    access: str   # "read", "write" or "atomic"
+    space: str  # "global" or "shared"
+    access: str  # "read", "write" or "atomic"
     requests: int = 0
     lanes: int = 0
     bytes: int = 0
@@ -147,13 +151,22 @@ class Profile:
             if t.line == line and array in (None, t.array) and access in (None, t.access)
         ]  # fmt: skip
         if len(fits) != 1:
-            found = ", ".join(f"{t.access} of {t.array}" for t in fits or [t for t in self.lines if t.line == line])
-            raise LookupError(f"line {line} has {len(fits)} such accesses ({found or 'none'}); name the array and the access")
+            found = ", ".join(
+                f"{t.access} of {t.array}" for t in fits or [t for t in self.lines if t.line == line]
+            )
+            raise LookupError(
+                f"line {line} has {len(fits)} such accesses ({found or 'none'}); "
+                "name the array and the access"
+            )
         return fits[0]
 
     def total(self, space: str, access: str | None = None, array: str | None = None) -> LineTraffic:
         """The sum over lines for ``"global"`` or ``"shared"`` memory."""
-        fits = [t for t in self.lines if t.space == space and access in (None, t.access) and array in (None, t.array)]
+        fits = [
+            t
+            for t in self.lines
+            if t.space == space and access in (None, t.access) and array in (None, t.array)
+        ]
         return added(fits, LineTraffic("", 0, "", array or "", space, access or ""))
 
     @property
@@ -171,68 +184,53 @@ class Profile:
 
     def table(self) -> str:
         """The lines and the arrays as text."""
-        return "\n\n".join([self._title(), _text_table(*self._line_table()), _text_table(*self._array_table())])
+        tables = [tables_module.text(table) for table in (self._line_table(), self._array_table())]
+        return "\n\n".join([self._title(), *tables])
 
     def __str__(self) -> str:
         return self.table()
 
     def _repr_html_(self) -> str:
-        tables = "".join(_html_table(*table) for table in (self._line_table(), self._array_table()))
-        return f"<p><b>{html.escape(self._title())}</b></p>{tables}"
+        return tables_module.html(self._title(), [self._line_table(), self._array_table()])
 
     def _title(self) -> str:
-        return f"{self.kernel}: grid {self.grid}, block {self.block}, {_counted(self.barriers, 'barrier')}"
+        barriers = f"{self.barriers:,} barrier{'' if self.barriers == 1 else 's'}"
+        return f"{self.kernel}: grid {self.grid}, block {self.block}, {barriers}"
 
-    def _line_table(self) -> tuple[list[str], list[list[str]]]:
+    def _line_table(self) -> Table:
         head = ["line", "", "access", "requests", "sectors/request", "ideal", "bank conflicts"]
-        rows = []
-        for t in self.lines:
-            is_global = t.space == "global"
-            rows.append([
-                f"{t.file}:{t.line}", t.text.strip(), f"{t.access} {'' if is_global else 'shared '}{t.array}", f"{t.requests:,}",
-                f"{t.sectors_per_request:.1f}" if is_global else "", f"{t.ideal_sectors_per_request:.1f}" if is_global else "",
-                "" if is_global else f"{t.bank_conflicts:,}",
-            ])  # fmt: skip
-        return head, rows
+        return Table(head, [_line_row(traffic) for traffic in self.lines], left=3)
 
-    def _array_table(self) -> tuple[list[str], list[list[str]]]:
+    def _array_table(self) -> Table:
         head = ["array", "bytes", "read", "times", "written", "times"]
-        rows = [
-            [a.name, f"{a.size:,}", f"{a.read:,}", f"{a.times_read:.2f}", f"{a.written:,}", f"{a.times_written:.2f}"]
-            for a in self.arrays.values()
-        ]
-        return head, rows
+        return Table(head, [_array_row(array) for array in self.arrays.values()], left=1)
+
+
+def _line_row(t: LineTraffic) -> list[str]:
+    where = [f"{t.file}:{t.line}", t.text.strip()]
+    if t.space == "shared":
+        return [*where, f"{t.access} shared {t.array}", f"{t.requests:,}", "", "", f"{t.bank_conflicts:,}"]
+    each, ideal = f"{t.sectors_per_request:.1f}", f"{t.ideal_sectors_per_request:.1f}"
+    return [*where, f"{t.access} {t.array}", f"{t.requests:,}", each, ideal, ""]
+
+
+def _array_row(a: ArrayTraffic) -> list[str]:
+    read, written = [f"{a.read:,}", f"{a.times_read:.2f}"], [f"{a.written:,}", f"{a.times_written:.2f}"]
+    return [a.name, f"{a.size:,}", *read, *written]
 
 
 def added(traffic: Iterable[LineTraffic], empty: LineTraffic) -> LineTraffic:
     """The counts of several, with the names of ``empty``."""
     parts = list(traffic)
     counts = ("requests", "lanes", "bytes", "sectors", "ideal_sectors", "wavefronts", "ideal_wavefronts")
-    worst = max((p.worst for p in parts if p.worst), key=lambda r: (r.sectors if r.space == "global" else r.wavefronts), default=None)
+    worst = max(
+        (p.worst for p in parts if p.worst),
+        key=lambda r: r.sectors if r.space == "global" else r.wavefronts,
+        default=None,
+    )
     return LineTraffic(
         empty.file, empty.line, empty.text, empty.array, empty.space, empty.access,
         **{name: sum(getattr(part, name) for part in parts) for name in counts},
         first=parts[0].first if parts else None,
         worst=worst,
     )  # fmt: skip
-
-
-def _counted(n: int, what: str) -> str:
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
-
-
-def _text_table(head: list[str], rows: list[list[str]]) -> str:
-    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-    lines = []
-    for row in [head, *rows]:
-        cells = [cell.ljust(w) if i < 3 and len(head) == 7 or i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
-
-
-def _html_table(head: list[str], rows: list[list[str]]) -> str:
-    def cells(row: list[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row) + "</tr>"
-
-    body = "".join(cells(row, "td") for row in rows)
-    return f"<table><thead>{cells(head, 'th')}</thead><tbody>{body}</tbody></table>"

@@ -14,7 +14,7 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"[^\n]*', re.MULTILIN
 _LINE = re.compile(r'[ \t]*#[ \t]*(?:line[ \t]+)?(\d+)(?:[ \t]+"([^"]*)")?')
 
 
-Lines = dict[str, dict[int, str]]   # file -> line number -> line
+Lines = dict[str, dict[int, str]]  # file -> line number -> line
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Translation:
 
     text: str
     kernels: dict[str, Kernel]
-    sources: Lines            # to quote in messages
-    translated: Lines         # as the compiler sees them, for the columns that it gives
+    sources: Lines  # to quote in messages
+    translated: Lines  # as the compiler sees them, for the columns that it gives
 
 
 def translate(
@@ -36,8 +36,8 @@ def translate(
 ) -> Translation:
     """Translate CUDA text. Line numbers and file names stay those of the text as given.
 
-    ``macros`` are definitions as compilers take them, ``NAME`` or ``NAME=VALUE``; they hold for the text, and not
-    for the emulator's own headers, in which a ``-DT=float`` would do harm.
+    ``macros`` are definitions as compilers take them, ``NAME`` or ``NAME=VALUE``; they hold for the text, and
+    not for the emulator's own headers, in which a ``-DT=float`` would do harm.
     """
     expanded = f'#line 1 "{filename}"\n' + with_includes(code, filename, [Path(d) for d in include_dirs])
     plain = without_comments(expanded)
@@ -47,7 +47,9 @@ def translate(
         f'#line 1 "<entry of {name}>"\nEMULATED_ENTRY({n}, {name})\n' for n, name in enumerate(launchable)
     )
     body = with_shared_variables(plain, shared)
-    defines = "".join(f"#define {macro.replace('=', ' ', 1) if '=' in macro else macro + ' 1'}\n" for macro in macros)
+    defines = "".join(
+        f"#define {macro.replace('=', ' ', 1) if '=' in macro else macro + ' 1'}\n" for macro in macros
+    )
     text = f'#include "emulated/device.h"\n{defines}{body}\n{entries}'
     return Translation(text, launchable, source_lines(expanded), source_lines(body))
 
@@ -60,7 +62,9 @@ def with_includes(code: str, filename: str, folders: list[Path], seen: frozenset
         if path is None or match[1] in seen:
             return match[0] if path is None else ""
         next_line = code.count("\n", 0, match.end()) + 2
-        included = with_includes(path.read_text(encoding="utf-8"), match[1], [*folders, path.parent], seen | {match[1]})
+        included = with_includes(
+            path.read_text(encoding="utf-8"), match[1], [*folders, path.parent], seen | {match[1]}
+        )
         guard = "LLMLAB_EMULATED_" + re.sub(r"\W", "_", str(path))
         once = "#pragma once" in included
         included = f'#line 1 "{match[1]}"\n{included.replace("#pragma once", "")}'
@@ -97,10 +101,11 @@ def with_shared_variables(code: str, declarations: Sequence[SharedDeclaration]) 
 
 
 def _dynamic_variable(declaration: SharedDeclaration, name: str, dimensions: str) -> str:
-    inner = re.sub(r"^\[\s*\]", "", dimensions)   # x[][4] is a pointer to rows of 4
+    inner = re.sub(r"^\[\s*\]", "", dimensions)  # x[][4] is a pointer to rows of 4
     storage = "" if declaration.in_function else "static "
     alias = f"typedef {declaration.type} {name}_element{inner};"
-    return f'{alias} {storage}{name}_element *const {name} = ::emulated::dynamic_shared<{name}_element>("{name}");'
+    place = f'::emulated::dynamic_shared<{name}_element>("{name}")'
+    return f"{alias} {storage}{name}_element *const {name} = {place};"
 
 
 def _static_variable(declaration: SharedDeclaration, name: str, dimensions: str) -> str:

@@ -1,5 +1,7 @@
 """The guard of a launch: what fits is converted, what does not is refused by name."""
 
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -7,27 +9,7 @@ import pytest
 from llmlab.kernels import emulator
 from llmlab.kernels.emulator import Out
 
-CODE = """
-struct Settings { float scale; int shift; };
-
-extern "C" __global__ void scale(float* y, const float* x, float by, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) y[i] = by * x[i];
-}
-extern "C" __global__ void values(double* y, bool b, signed char c, unsigned u, long long l, __half h, __nv_bfloat16 f, double d, float4 q, Settings s) {
-  y[0] = b; y[1] = c; y[2] = u; y[3] = l; y[4] = float(h); y[5] = float(f); y[6] = d; y[7] = q.z; y[8] = s.scale + s.shift;
-}
-extern "C" __global__ void types(__nv_bfloat16* b, __half* h, unsigned char* u, void* v, float4* q, bool* f) {}
-extern "C" __global__ void maybe(float* y, const float* bias) { y[0] = bias ? bias[0] : -1.0f; }
-extern "C" __global__ void add_in_place(float* y, const float* x) { y[threadIdx.x] = x[threadIdx.x] + 1.0f; }
-extern "C" __global__ void shift_in_place(float* y, const float* x) {
-  float v = x[threadIdx.x];
-  __syncthreads();
-  y[threadIdx.x] = v;
-}
-extern "C" __global__ void nothing() {}
-extern "C" __global__ void by_four(float4* y, const float4* x) { y[threadIdx.x] = x[threadIdx.x]; }
-"""
+CODE = (Path(__file__).parent / "arguments.cu").read_text()
 
 
 @pytest.fixture(scope="module", params=["fast", "check"])
@@ -39,7 +21,9 @@ def arrays(n=5):
     return np.zeros(n, np.float32), np.arange(n, dtype=np.float32)
 
 
-@pytest.mark.parametrize("by", [2, 2.0, True, np.float64(2), np.float32(2), np.int64(2), np.array(2.0), ml_dtypes.bfloat16(2)])
+@pytest.mark.parametrize(
+    "by", [2, 2.0, True, np.float64(2), np.float32(2), np.int64(2), np.array(2.0), ml_dtypes.bfloat16(2)]
+)
 def test_numbers_become_the_parameters_type(module, by):
     y, x = arrays()
     module.launch("scale", 1, 8, [y, x, by, np.int64(5)])
@@ -51,7 +35,17 @@ def test_every_kind_of_value(module):
     settings = np.array([(0.5, 3)], np.dtype([("scale", "f4"), ("shift", "i4")]))[0]
     quad = np.arange(4, dtype=np.float32)
     module.launch("values", 1, 1, [y, True, -3, 2**32 - 1, -(2**40), 0.1, 0.1, 0.1, quad.tobytes(), settings])
-    assert y.tolist() == [1, -3, 2**32 - 1, -(2.0**40), float(np.float16(0.1)), float(ml_dtypes.bfloat16(0.1)), 0.1, 2, 3.5]
+    assert y.tolist() == [
+        1,
+        -3,
+        2**32 - 1,
+        -(2.0**40),
+        float(np.float16(0.1)),
+        float(ml_dtypes.bfloat16(0.1)),
+        0.1,
+        2,
+        3.5,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -81,15 +75,26 @@ def test_refused_by_name(module, change, error, words):
 
 
 def test_a_wrong_count_names_the_parameters(module):
-    with pytest.raises(TypeError, match=r"scale takes 4 arguments \(float\* y, const float\* x, float by, int n\); 1 were given"):
+    with pytest.raises(
+        TypeError,
+        match=r"scale takes 4 arguments \(float\* y, const float\* x, float by, int n\); 1 were given",
+    ):
         module.launch("scale", 1, 8, [arrays()[0]])
     module.launch("nothing", 1, 8, [])
 
 
 def test_dtypes_of_pointers(module):
-    good = [np.zeros(1, ml_dtypes.bfloat16), np.zeros(1, np.float16), np.zeros(1, np.uint8), np.zeros(1), np.zeros(8, np.float32), np.zeros(1, bool)]
+    good = [
+        np.zeros(1, ml_dtypes.bfloat16),
+        np.zeros(1, np.float16),
+        np.zeros(1, np.uint8),
+        np.zeros(1),
+        np.zeros(8, np.float32),
+        np.zeros(1, bool),
+    ]
     module.launch("types", 1, 1, good)
-    for position, wrong in [(0, np.zeros(1, np.uint16)), (1, np.zeros(1, ml_dtypes.bfloat16)), (2, np.zeros(1, np.int8)),
+    for position, wrong in [(0, np.zeros(1, np.uint16)), (1, np.zeros(1, np.int16)),
+                            (2, np.zeros(1, np.int8)),
                             (4, np.zeros(8, np.int32)), (5, np.zeros(1, np.uint8))]:  # fmt: skip
         with pytest.raises(TypeError, match=f"argument {position}"):
             module.launch("types", 1, 1, [*good[:position], wrong, *good[position + 1 :]])
@@ -107,7 +112,9 @@ def test_a_read_only_array_is_input_only(module):
     y, x = arrays()
     x.flags.writeable = False
     module.launch("scale", 1, 8, [y, x, 2.0, 5])
-    with pytest.raises(ValueError, match=r"float\* y, may be written by the kernel, and the array is read-only"):
+    with pytest.raises(
+        ValueError, match=r"float\* y, may be written by the kernel, and the array is read-only"
+    ):
         module.launch("scale", 1, 8, [x, y, 2.0, 5])
 
 
@@ -115,7 +122,7 @@ def test_arrays_of_one_memory_share_it(module):
     x = np.arange(8, dtype=np.float32)
     module.launch("add_in_place", 1, 8, [x, x])
     assert (x == np.arange(1, 9)).all()
-    module.launch("shift_in_place", 1, 7, [x[:7], x[1:]])   # overlapping views
+    module.launch("shift_in_place", 1, 7, [x[:7], x[1:]])  # overlapping views
     assert (x == [2, 3, 4, 5, 6, 7, 8, 8]).all()
 
 

@@ -1,4 +1,4 @@
-"""The cache of compiled modules: by content, atomic, shared by processes, readable when it cannot be written."""
+"""The cache of compiled modules: by content, atomic, shared by processes, readable where not writable."""
 
 import os
 import subprocess
@@ -65,12 +65,18 @@ def test_two_processes_at_once(folder):
         f"emulator.Module({FILL % 5!r}).launch('fill', 1, 4, [y]); print(y.sum())"
     )
     processes = [
-        subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", script],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         for _ in range(3)
     ]
     results = [process.communicate() for process in processes]
     assert [out.strip() for out, _ in results] == ["20.0"] * 3, results
-    assert len(list(folder.iterdir())) == 2   # one module, one engine, no drafts
+    assert len(list(folder.iterdir())) == 2  # one module, one engine, no drafts
 
 
 def test_a_cache_that_cannot_be_written_is_read(folder, monkeypatch):
@@ -86,8 +92,8 @@ def test_a_cache_that_cannot_be_written_is_read(folder, monkeypatch):
 
     monkeypatch.setattr(cache.tempfile, "mkstemp", refuse)
     made.clear()
-    assert fill(1) == 1 and made == []          # found
-    assert fill(3) == 3 and fill(3) == 3        # made once, elsewhere
+    assert fill(1) == 1 and made == []  # found
+    assert fill(3) == 3 and fill(3) == 3  # made once, elsewhere
     assert made == ["kernel.cu"]
     assert set(folder.iterdir()) == before
 

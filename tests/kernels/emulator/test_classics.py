@@ -41,7 +41,7 @@ def test_block_sums(launch, rng, step, threads):
 
 def test_sum_in_one_launch(launch, rng):
     x, partial, total = floats(rng, 3000), np.empty(7, np.float32), np.empty(1, np.float32)
-    for _ in range(2):   # the counter of finished blocks must be back at zero
+    for _ in range(2):  # the counter of finished blocks must be back at zero
         launch("sum_in_one_launch", 7, 128, [Out(total), partial, x, x.size])
         np.testing.assert_allclose(total[0], x.sum(), rtol=1e-4)
 
@@ -70,7 +70,8 @@ def test_histogram(launch, rng, kernel):
 
 
 @pytest.mark.parametrize(
-    ("kernel", "threads", "bytes_each"), [("scan_hillis_steele", 128, 8), ("scan_blelloch", 64, 4), ("scan_by_warps", 128, 0)]
+    ("kernel", "threads", "bytes_each"),
+    [("scan_hillis_steele", 128, 8), ("scan_blelloch", 64, 4), ("scan_by_warps", 128, 0)],
 )
 def test_prefix_sum(launch, rng, kernel, threads, bytes_each):
     x = rng.integers(-9, 9, 128).astype(np.int32)

@@ -45,7 +45,11 @@ def test_a_chosen_compiler(monkeypatch):
 
 @pytest.mark.parametrize(
     ("system", "machine", "words"),
-    [("win32", "AMD64", "wsl --install"), ("darwin", "arm64", "Linux container"), ("linux", "riscv64", "riscv64")],
+    [
+        ("win32", "AMD64", "wsl --install"),
+        ("darwin", "arm64", "Linux container"),
+        ("linux", "riscv64", "riscv64"),
+    ],
 )
 def test_other_systems_are_refused(monkeypatch, system, machine, words):
     monkeypatch.setattr(compilers.sys, "platform", system)
@@ -58,7 +62,9 @@ def test_other_systems_are_refused(monkeypatch, system, machine, words):
 @pytest.mark.parametrize("mode", compilers.MODES)
 def test_ziglang(monkeypatch, mode):
     monkeypatch.setenv("LLMLAB_CXX", f"{sys.executable} -m ziglang c++")
-    module = emulator.Module('extern "C" __global__ void f(float* y, int n) {\n  y[threadIdx.x] = n;\n}', mode=mode)
+    module = emulator.Module(
+        'extern "C" __global__ void f(float* y, int n) {\n  y[threadIdx.x] = n;\n}', mode=mode
+    )
     y = np.zeros(4, np.float32)
     module.launch("f", 1, 4, [y, 7])
     assert (y == 7).all()

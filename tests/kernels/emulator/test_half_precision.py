@@ -1,4 +1,4 @@
-"""bfloat16 and half: every value, and arithmetic rounded once to nearest even, as ml_dtypes and NumPy round it."""
+"""bfloat16 and half: every value, and arithmetic rounded once to nearest even, as ml_dtypes rounds it."""
 
 import ml_dtypes
 import numpy as np
@@ -86,7 +86,9 @@ def floats_that_round(dtype, rng):
     finite = np.sort(values[np.isfinite(values)])
     between = (finite[:-1].astype(np.float64) + finite[1:]) / 2
     between = between.astype(np.float32)
-    beside = np.concatenate([np.nextafter(between, np.float32(np.inf)), np.nextafter(between, np.float32(-np.inf))])
+    beside = np.concatenate(
+        [np.nextafter(between, np.float32(np.inf)), np.nextafter(between, np.float32(-np.inf))]
+    )
     anything = rng.integers(0, 2**32, 50000, dtype=np.uint64).astype(np.uint32).view(np.float32)
     return np.concatenate([values, between, beside, anything])
 
@@ -103,7 +105,18 @@ def test_from_double_rounds_once(module, name):
     one_and_half_step = 1 + 2.0 ** (-9 if name == "__half" else -6) / 4
     step = 2.0 ** (-10 if name == "__half" else -7)
     middle = 1 + step / 2
-    x = np.array([middle, middle + 2.0**-40, middle - 2.0**-40, -middle - 2.0**-40, one_and_half_step, 0.1, 1e300, np.nan])
+    x = np.array(
+        [
+            middle,
+            middle + 2.0**-40,
+            middle - 2.0**-40,
+            -middle - 2.0**-40,
+            one_and_half_step,
+            0.1,
+            1e300,
+            np.nan,
+        ]
+    )
     y = run(module, f"from_double<{name}>", np.empty(x.size, TYPES[name]), x)
     assert y[:4].astype(float).tolist() == [1.0, 1 + step, 1.0, -1 - step]
     assert float(y[6]) == np.inf and np.isnan(float(y[7]))
@@ -125,7 +138,7 @@ def test_arithmetic(module, name):
         same_bits(y[3], (f32[0] / f32[1]).astype(dtype))
         same_bits(y[4], np.sqrt(np.abs(f32[0])).astype(dtype))
         same_bits(y[6], -a)
-        exact = x64 * y64 + z64   # 64 bits of fraction: exact for half, and beyond doubt for the near values
+        exact = x64 * y64 + z64  # 64 bits of fraction: exact for half, and beyond doubt for the near values
         ours = slice(-20000, None)
         same_bits(y[5][ours], rounded(exact[ours], dtype))
 
@@ -147,7 +160,10 @@ def test_pairs(module):
     y = np.empty(3 * 64, a.dtype)
     module.launch("pairs", 1, 32, [Out(y), a, b, 32])
     total = (a.astype(np.float32) + b.astype(np.float32)).astype(a.dtype)
-    same_bits(y[:64], rounded(a.astype(np.longdouble) * b.astype(np.longdouble) + total.astype(np.longdouble), a.dtype))
+    same_bits(
+        y[:64],
+        rounded(a.astype(np.longdouble) * b.astype(np.longdouble) + total.astype(np.longdouble), a.dtype),
+    )
     one = np.tile(np.float32([1, -1]), 32)
     same_bits(y[64:128], (a.astype(np.float32) + one).astype(a.dtype))
     same_bits(y[128:], (2 * b.astype(np.float32)).astype(a.dtype))

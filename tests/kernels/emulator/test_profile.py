@@ -84,7 +84,10 @@ def test_a_copy_moves_each_byte_once(module):
     assert read.text.strip().startswith("if (i < n)")
 
 
-@pytest.mark.parametrize(("stride", "offset", "sectors"), [(1, 0, 4), (1, 1, 5), (2, 0, 8), (4, 0, 16), (8, 0, 32), (33, 0, 32), (0, 0, 1)])
+@pytest.mark.parametrize(
+    ("stride", "offset", "sectors"),
+    [(1, 0, 4), (1, 1, 5), (2, 0, 8), (4, 0, 16), (8, 0, 32), (33, 0, 32), (0, 0, 1)],
+)
 def test_sectors(module, stride, offset, sectors):
     x = floats(32 * 33 + 1)
     profile = module.launch("strided", 1, 32, [floats(32), x, stride, offset])
@@ -105,7 +108,9 @@ def test_reading_twice_shows(module):
     profile = module.launch("rows_twice", 1, 32, [floats(320), x, 320])
     assert profile.arrays["x"].times_read == 2.0
     assert profile.arrays["x"].read == 2 * profile.arrays["x"].touched_read == 2 * x.nbytes
-    assert profile.at(line_of("first pass")).requests == profile.at(line_of("second pass"), "x").requests == 10
+    assert (
+        profile.at(line_of("first pass")).requests == profile.at(line_of("second pass"), "x").requests == 10
+    )
     assert profile.warp_meetings == 1
 
 
@@ -142,8 +147,16 @@ def test_atomics(module):
 def test_one_request_lane_by_lane(module):
     profile = module.launch("strided", 1, 20, [floats(32), floats(100), 4, 3])
     request = profile.at(line_of("strided"), "x").first
-    assert request.offsets[:20] == tuple(16 * i + 12 for i in range(20)) and request.offsets[20:] == (None,) * 12
-    assert (request.array, request.access, request.bytes, request.block, request.warp) == ("x", "read", 4, (0, 0, 0), 0)
+    assert (
+        request.offsets[:20] == tuple(16 * i + 12 for i in range(20)) and request.offsets[20:] == (None,) * 12
+    )
+    assert (request.array, request.access, request.bytes, request.block, request.warp) == (
+        "x",
+        "read",
+        4,
+        (0, 0, 0),
+        0,
+    )
     assert request.sector_numbers == list(range(10)) and request.sectors == 10
     profile = module.launch("tile", 1, 32, [floats(32), floats(1024), 8])
     assert set(profile.at(line_of("bank"), "s").worst.banks) == {0, 8, 16, 24}

@@ -1,4 +1,4 @@
-"""The profile counts what Nsight Compute counted on an H200 for the same launches (benchmarks/profile_vs_ncu.py)."""
+"""The profile counts what Nsight Compute counted on an H200 in benchmarks/profile_vs_ncu.py."""
 
 import importlib.util
 import json
@@ -26,7 +26,12 @@ def comparison():
 
 @pytest.fixture(scope="module")
 def compiled_kernels(comparison):
-    return emulator.Module(comparison.CODE, name_expressions=comparison.expressions(), mode="profile", filename="profile_vs_ncu.cu")
+    return emulator.Module(
+        comparison.CODE,
+        name_expressions=comparison.expressions(),
+        mode="profile",
+        filename="profile_vs_ncu.cu",
+    )
 
 
 def test_the_same_launches(comparison):
@@ -34,7 +39,10 @@ def test_the_same_launches(comparison):
     assert set(comparison.METRICS) == set(MEASURED["copy"]) - {"launch"}
 
 
-@pytest.mark.parametrize("kind", ["copy", "transpose", "histogram", "row_sums", "shared_strided", "shared_gather", "shared_scatter"])
+@pytest.mark.parametrize(
+    "kind",
+    ["copy", "transpose", "histogram", "row_sums", "shared_strided", "shared_gather", "shared_scatter"],
+)
 def test_equal_counters(comparison, compiled_kernels, kind):
     launches = [launch for launch in comparison.launches() if launch.label.startswith(kind)]
     assert launches

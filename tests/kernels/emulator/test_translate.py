@@ -1,5 +1,7 @@
 """CUDA text to C++: what is found in it, and how shared variables of every form are declared."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -27,7 +29,11 @@ def test_comments_become_blanks_and_literals_stay():
         ("__shared__ __align__(16) __nv_bfloat16 s[16][24];", "__nv_bfloat16", (("s", "[16][24]"),)),
         ("__align__(16) __shared__ float s[4];", "float", (("s", "[4]"),)),
         ("__shared__ alignas(sizeof(float4)) T s[4];", "T", (("s", "[4]"),)),
-        ("__shared__ Pair<float, 3> s[a < b ? 1 : 2], *p;", "Pair<float, 3>", (("s", "[a < b ? 1 : 2]"), ("p", ""))),
+        (
+            "__shared__ Pair<float, 3> s[a < b ? 1 : 2], *p;",
+            "Pair<float, 3>",
+            (("s", "[a < b ? 1 : 2]"), ("p", "")),
+        ),
         ("__shared__ typename Storage<T>::Type s;", "typename Storage<T>::Type", (("s", ""),)),
         ("__shared__ struct { float x; int y[2]; } s;", "struct { float x; int y[2]; }", (("s", ""),)),
         ("__shared__ float* where;", "float*", (("where", ""),)),
@@ -40,14 +46,20 @@ def test_shared_declarations(declaration, type_, variables):
 
 
 def test_dynamic_shared_inside_and_outside_a_function():
-    _, found = find("extern __shared__ float a[];\n__global__ void f() { extern __shared__ __align__(16) char b[]; }")
-    assert [(d.variables[0][0], d.is_dynamic, d.in_function) for d in found] == [("a", True, False), ("b", True, True)]
+    _, found = find(
+        "extern __shared__ float a[];\n__global__ void f() { extern __shared__ __align__(16) char b[]; }"
+    )
+    assert [(d.variables[0][0], d.is_dynamic, d.in_function) for d in found] == [
+        ("a", True, False),
+        ("b", True, True),
+    ]
 
 
 def test_kernels():
     code = """
     #define KERNEL extern "C" __global__ void
-    template <class T, int n> __global__ void __launch_bounds__(128, 2) a(T* __restrict__ y, const Box<T, n> x, const int count);
+    template <class T, int n>
+    __global__ void __launch_bounds__(128, 2) a(T* __restrict__ y, const Box<T, n> x, const int count);
     extern "C" { __global__ void b(void) {} }
     namespace inner { static __global__ void c(float4 v) {} }
     KERNEL d(float *y) {}
@@ -64,7 +76,8 @@ def test_kernels():
 
 def test_lines_stay_in_place(tmp_path):
     (tmp_path / "inner.cuh").write_text("#pragma once\n// comment\nint inner;\n")
-    code = '#include "inner.cuh"\n#include "inner.cuh"\n__global__ void f() {\n  __shared__ float\n    s[4];\n}\n'
+    include = '#include "inner.cuh"\n'
+    code = 2 * include + "__global__ void f() {\n  __shared__ float\n    s[4];\n}\n"
     translation = translate(code, "f.cu", (), [tmp_path])
     assert translation.sources["inner.cuh"][3] == "int inner;"
     assert translation.sources["f.cu"][3] == "__global__ void f() {"
@@ -78,50 +91,7 @@ def test_line_directives_of_the_text_are_kept():
     assert source_lines(text) == {"a.cu": {1: "int a;", 3: "int c;"}, "b.cuh": {7: "int b;"}}
 
 
-SHARED = """
-extern __shared__ float outside[];
-
-struct Pair { float x, y; };
-template <class T> struct Box { typedef T type; };
-
-template <class T, int n>
-__device__ T twice_sum(T v) {
-  __shared__ typename Box<T>::type s[n];          // each instantiation has its own
-  __syncthreads();
-  s[threadIdx.x] = v;
-  __syncthreads();
-  T sum = 0;
-  for (int i = 0; i < n; i++) sum += s[i];
-  return sum;
-}
-
-extern "C" __global__ void forms(float* y) {
-  static __shared__ int count;
-  __shared__ Pair pairs[4], one;
-  __shared__ struct { float values[3]; int n; } record;
-  __shared__ union { float f[2]; unsigned bits[2]; } both;
-  __shared__ volatile float seen[4];
-  __shared__ float *where;
-  extern __shared__ __align__(16) float4 quads[];
-  int t = threadIdx.x;
-  if (t == 0) {
-    count = 3;
-    one = Pair{1, 2};
-    record.n = 5;
-    record.values[1] = 7;
-    both.f[0] = 1.0f;
-    where = y;
-    outside[1] = 9;
-    quads[1].x = 11;
-  }
-  pairs[t].y = t;
-  seen[t] = 2 * t;
-  __syncthreads();
-  float a = twice_sum<float, 4>(t), b = twice_sum<int, 4>(10 * t);
-  where[t] = count + pairs[3 - t].y + one.y + record.n + record.values[1] + (both.bits[0] == 0x3f800000u) + seen[t] +
-             outside[1] + quads[1].x + a + b;
-}
-"""
+SHARED = (Path(__file__).parent / "shared_forms.cu").read_text()
 
 
 @pytest.mark.parametrize("mode", ["fast", "check"])
