@@ -65,7 +65,7 @@ def test_against_float64(backend, dtype, V, vocabulary, reduction):
 
 
 @settings(
-    max_examples=8,
+    max_examples=5,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
