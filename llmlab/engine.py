@@ -5,14 +5,16 @@
 
 On a CPU, `workers` Python threads each run the schedule on a slice of the batch: NumPy lets go of the
 interpreter lock in all that takes time, and elementwise work, which BLAS threads never share, is then
-shared too. Each worker has an arena and a gradient buffer of its own, and these are added in fixed order:
-the bits depend on the number of workers, and on nothing else.
+shared too. BLAS itself keeps to one thread as long as such an engine lives. Each worker has an arena and a
+gradient buffer of its own, and these are added in fixed order: the bits depend on the number of workers, and
+on nothing else.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import weakref
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import pairwise
@@ -87,7 +89,7 @@ class Engine:
             Runner(self.plans, parameters, own_gradient=w > 0, capture=capture) for w in range(workers)
         ]
         self._pool = ThreadPoolExecutor(workers - 1) if workers > 1 else None
-        self._blas = _single_threaded_blas() if workers > 1 else None
+        self._restore_blas = weakref.finalize(self, _single_threaded_blas()) if workers > 1 else None
 
     # Public doors
 
@@ -149,7 +151,7 @@ class Engine:
         """End the worker threads, and give BLAS its own threads back."""
         if self._pool:
             self._pool.shutdown()
-            self._blas.restore_original_limits()
+            self._restore_blas()
 
     # How it runs
 
@@ -235,8 +237,8 @@ def _weight(weight: Any, loss: Any) -> Any:
     return weight.astype(loss.dtype).reshape(()) if hasattr(weight, "astype") else loss.dtype.type(weight)
 
 
-def _single_threaded_blas() -> Any:
-    """Leave one thread to BLAS, for good: its idle threads spin, on cores that the workers need."""
+def _single_threaded_blas() -> Callable[[], None]:
+    """Leave one thread to BLAS, whose idle threads spin on cores that workers need. Returns the way back."""
     from threadpoolctl import threadpool_limits
 
-    return threadpool_limits(limits=1, user_api="blas")
+    return threadpool_limits(limits=1, user_api="blas").restore_original_limits

@@ -8,6 +8,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from llmlab.checkpointing import policies
 from llmlab.checkpointing.schedule import Kind
@@ -342,9 +343,20 @@ def test_workers_must_fit_the_batch(workers):
         make(workers=workers)
 
 
-def test_workers_are_threads_that_end_with_the_engine():
-    before = threading.active_count()
-    engine = make(workers=3)
-    engine.forward_backward(*batch())
-    engine.close()
-    assert threading.active_count() == before
+def blas_threads():
+    return next(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+
+
+@pytest.mark.parametrize("end", ["close", "forget"])
+def test_workers_and_the_limit_on_blas_end_with_the_engine(end):
+    with threadpool_limits(2, user_api="blas"):
+        before = threading.active_count()
+        engine = make(workers=3)
+        engine.forward_backward(*batch())
+        assert blas_threads() == 1
+        if end == "close":
+            engine.close()
+        del engine
+        gc.collect()
+        assert blas_threads() == 2
+        assert threading.active_count() == before or end == "forget"  # a pool's threads end a moment later
