@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from llmlab.arrays import accumulation_dtype, bfloat16, float16, float32, float64, is_cupy
 
-__all__ = ["between", "checked", "ids"]
+__all__ = ["between", "checked", "ids", "integer"]
 
 _FLOATS = (float64, float32, bfloat16, float16)
 
@@ -23,9 +24,9 @@ def checked(also: Callable[..., None] | None = None, **specs: str) -> Callable:
     Each keyword names an argument and gives its axes, as in ``x="*N C", weight="C"``: a letter is a length
     that all its uses share, a number is itself, ``*N`` stands for any number of leading axes. Before the
     axes may stand a word: `sum` for an array in the accumulation dtype (float32, or float64 with float64),
-    `integer` for ids; otherwise all arrays share the dtype of the first. An argument of None is absent and
-    passes; results must be C-contiguous. `also` gets the arguments by name and checks what shapes cannot
-    say.
+    `integer` for ids; otherwise all arrays share the dtype of the first. None is for results, and for
+    arguments whose annotation allows it; results must be C-contiguous. `also` gets the arguments by name
+    and checks what shapes cannot say.
 
     Raises TypeError for what is not an array or has another dtype, ValueError for a shape that does not fit.
     """
@@ -35,11 +36,15 @@ def checked(also: Callable[..., None] | None = None, **specs: str) -> Callable:
         signature = inspect.signature(function)
         positional = [p.name for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY]
         results = {p.name for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY}
+        required = {p.name for p in signature.parameters.values() if p.default is p.empty}
+        absent = {p.name for p in signature.parameters.values() if "None" in str(p.annotation)}
         passed: set[tuple] = set()  # what was found right needs no second look: steps repeat their shapes
 
         @functools.wraps(function)
         def door(*arguments, **named):
             values = dict(zip(positional, arguments), **named)
+            if not required <= values.keys():
+                signature.bind(*arguments, **named)  # which says what is missing
             tensors = [values.get(name) for name in parsed]
             layout = tuple(map(_layout, tensors))
             if layout not in passed:
@@ -54,7 +59,7 @@ def checked(also: Callable[..., None] | None = None, **specs: str) -> Callable:
         def check_arrays(tensors: list) -> None:
             first: dict[str, Any] = {}  # length or dtype -> what it is, and which argument said so
             for (name, (kind, axes)), x in zip(parsed.items(), tensors):
-                if x is not None:
+                if x is not None or (name in required and name not in absent):
                     _check_array(name, x, kind, axes, first)
                     if name in results and not x.flags.c_contiguous:
                         raise ValueError(f"{name} is not C-contiguous, so no result can be written into it; "
@@ -79,6 +84,8 @@ def _parse(spec: str) -> tuple[str, list[str]]:
 
 
 def _check_array(name: str, x: Any, kind: str, axes: list[str], first: dict[str, Any]) -> None:
+    if x is None:
+        raise TypeError(f"{name} is None, needs to be a NumPy or CuPy array")
     if not (isinstance(x, np.ndarray) or is_cupy(x)):
         raise TypeError(f"{name} is a {type(x).__name__}, needs to be a NumPy or CuPy array; "
                         f"numpy.asarray({name}) makes one")
@@ -118,10 +125,27 @@ def _check_dtype(name: str, dtype: np.dtype, kind: str, first: dict[str, Any]) -
 
 def between(name: str, value: Any, low: float, high: float = math.inf, *, closed: bool = False) -> None:
     """Raise ValueError unless low < value < high (or low <= value < high if `closed`); NaN never passes."""
-    inside = low <= value < high if closed else low < value < high
+    try:
+        inside = low <= value < high if closed else low < value < high
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}, needs to be a number") from None
     if not inside:
         upper = "" if high == math.inf else f" and below {high:g}"
         raise ValueError(f"{name} is {value}, needs to be {'at least' if closed else 'above'} {low:g}{upper}")
+
+
+def integer(name: str, value: Any, low: int | None = None, high: int | None = None) -> None:
+    """Raise TypeError unless `value` is an integer, ValueError unless low <= value <= high."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        value = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}, needs to be an integer") from None
+    if low is not None and value < low:
+        raise ValueError(f"{name} is {value}, needs to be at least {low}")
+    if high is not None and value > high:
+        raise ValueError(f"{name} is {value}, needs to be at most {high}")
 
 
 def ids(name: str, values: Any, count: int, allowed: int | None = None) -> None:

@@ -12,9 +12,11 @@ With no valid row at all the loss is 0. Columns from `vocabulary` on are padding
 
 from __future__ import annotations
 
+from numbers import Real
+
 from llmlab.arrays import Array, namespace, scratch
 from llmlab.kernels import accelerated
-from llmlab.ops._check import checked, ids
+from llmlab.ops._check import checked, ids, integer
 from llmlab.ops._precision import mixed_precision, result
 from llmlab.ops._rows import by_rows, row_sum
 
@@ -25,14 +27,24 @@ _REDUCTIONS = ("mean", "sum", "none")
 
 
 def _check_targets(
-    logits: Array, targets: Array, ignore_index: int = -100, vocabulary: int | None = None,
-    reduction: str = "mean", **_,
+    logits: Array, targets: Array, dloss: Array | float = 1.0, ignore_index: int = -100,
+    vocabulary: int | None = None, reduction: str = "mean", loss: Array | None = None, **_,
 ) -> None:
     V = logits.shape[-1]
-    if vocabulary is not None and not 1 <= vocabulary <= V:
-        raise ValueError(f"vocabulary is {vocabulary}, needs to lie in [1, {V}], the width of logits")
+    if vocabulary is not None:
+        integer("vocabulary", vocabulary, 1, V)
+    integer("ignore_index", ignore_index)
     if reduction not in _REDUCTIONS:
         raise ValueError(f"reduction is {reduction!r}, needs to be one of {', '.join(_REDUCTIONS)}")
+    shape = targets.shape if reduction == "none" else ()
+    if loss is not None and getattr(loss, "shape", None) != shape:
+        raise ValueError(f"loss has shape {getattr(loss, 'shape', None)}, needs {shape} for {reduction!r}")
+    if not hasattr(dloss, "shape"):
+        if not isinstance(dloss, Real):
+            raise TypeError(f"dloss is {dloss!r}, needs to be a number or an array")
+    elif dloss.shape not in ((), (1,), shape):
+        raise ValueError(f"dloss has shape {dloss.shape}, needs to be one number"
+                         f"{f' or {shape} as targets' if shape else ''} for reduction {reduction!r}")
     ids("targets", targets, vocabulary or V, allowed=ignore_index)
 
 

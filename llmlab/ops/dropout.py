@@ -19,8 +19,11 @@ import numpy as np
 
 from llmlab.arrays import Array, namespace
 from llmlab.kernels import accelerated
-from llmlab.ops._check import between, checked
+from llmlab.ops._check import between, checked, integer
 from llmlab.ops._precision import mixed_precision, result
+
+EVALUATION = {"p": 0.0}
+"""Attributes with which a network is evaluated: nothing is dropped."""
 
 IN_PLACE = {"y": ("x",), "dx": ("dy",)}
 """Results that may be written over an argument, if nobody needs it any more."""
@@ -72,10 +75,13 @@ def _integer(step: int | Array) -> int:
     return int(step.item()) if hasattr(step, "item") else int(step)
 
 
-def _check_p(p: float, offset: int = 0, **_) -> None:
+def _check_place(p: float, seed: int, step: int | Array, layer: int, offset: int = 0, **_) -> None:
     between("p", p, 0, 1, closed=True)
-    if offset < 0:
-        raise ValueError(f"offset is {offset}, needs to be at least 0")
+    integer("seed", seed)
+    if not hasattr(step, "dtype"):  # a step on the device isn't looked at: the host would wait
+        integer("step", step)
+    integer("layer", layer)
+    integer("offset", offset, 0, 2**63 - 1)
 
 
 def _mask(x: Array, p: float, seed: int, step: int, layer: int, offset: int, out: Array | None) -> Array:
@@ -88,7 +94,7 @@ def _mask(x: Array, p: float, seed: int, step: int, layer: int, offset: int, out
     return out
 
 
-@checked(_check_p, x="*N", y="*N")
+@checked(_check_place, x="*N", y="*N")
 @accelerated("dropout", "forward")
 @mixed_precision("y")
 def forward(
@@ -108,7 +114,7 @@ def forward(
     return _mask(x, p, seed, step, layer, offset, y)
 
 
-@checked(_check_p, dy="*N", dx="*N")
+@checked(_check_place, dy="*N", dx="*N")
 @accelerated("dropout", "backward")
 @mixed_precision("dx")
 def backward(

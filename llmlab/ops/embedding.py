@@ -77,7 +77,7 @@ def backward(
         return dwte, dwpe
     order = tokens.reshape(-1).argsort(kind="stable")
     token = tokens.reshape(-1)[order]
-    starts = xp.flatnonzero(xp.diff(token, prepend=token[0] - 1))
+    starts = xp.flatnonzero(xp.append(True, token[1:] != token[:-1]))
     rows = rows.take(order, axis=0, out=scratch(rows.shape, dx.dtype, dx), mode="clip")
     dwte[token[starts]] += xp.add.reduceat(rows, starts, axis=0)
     return dwte, dwpe

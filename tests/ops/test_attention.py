@@ -82,7 +82,11 @@ def test_large_scores_do_not_overflow():
     assert np.isfinite(attention.backward(np.ones_like(y), qkv, y, lse, 1)).all()
 
 
-@pytest.mark.parametrize("heads", [0, 5])
-def test_heads_that_do_not_divide_the_channels_are_an_error(heads):
-    with pytest.raises(ValueError, match="qkv has shape"):
+@pytest.mark.parametrize(("heads", "error", "message"), [
+    (5, ValueError, "qkv has shape"), (0, ValueError, "heads is 0, needs to be at least 1"),
+    (2.0, TypeError, "heads is 2.0, needs to be an integer"), (True, TypeError, "heads is True"),
+    (None, TypeError, "heads is None"),
+])
+def test_heads_that_do_not_divide_the_channels_are_an_error(heads, error, message):
+    with pytest.raises(error, match=message):
         attention.forward(np.zeros((1, 2, 24)), heads)

@@ -132,3 +132,27 @@ def test_large_logits_do_not_overflow():
     for loss, dlogits in every_way(logits, np.array([1])):
         assert loss == 1e4
         np.testing.assert_array_equal(dlogits, [[1, -1, 0]])
+
+
+@pytest.mark.parametrize(("dloss", "error"), [
+    (None, TypeError), ("1", TypeError), ([1.0], TypeError), (np.ones(4), ValueError),
+    (np.ones((1, 1)), ValueError),
+])
+def test_a_factor_that_fits_no_loss_is_an_error(logits, dloss, error):
+    targets = np.array([1, 0, 2, 3])
+    _, lse = cross_entropy.forward(logits, targets)
+    with pytest.raises(error, match="dloss"):
+        cross_entropy.backward(dloss, logits, targets, lse)
+    with pytest.raises(error, match="dloss"):
+        cross_entropy.forward_backward(logits, targets, dloss)
+
+
+@pytest.mark.parametrize(("name", "value", "error"), [
+    ("ignore_index", 1.5, TypeError), ("ignore_index", "a", TypeError), ("vocabulary", 0, ValueError),
+    ("vocabulary", 12, ValueError), ("vocabulary", 5.0, TypeError), ("reduction", "max", ValueError),
+    ("loss", np.zeros((2, 3)), ValueError),
+])
+def test_attributes_that_mean_nothing_are_an_error(logits, name, value, error):
+    for function in (cross_entropy.forward, cross_entropy.forward_backward):
+        with pytest.raises(error, match=f"^{name} "):
+            function(logits, np.array([1, 0, 2, 3]), **{name: value})

@@ -71,3 +71,21 @@ def test_no_dropout_is_the_identity():
 def test_an_impossible_rate_is_an_error(p):
     with pytest.raises(ValueError, match="p is"):
         dropout.forward(np.ones(3), p, 0, 0, 0)
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("seed", 1.5), ("seed", None), ("step", "7"), ("step", 0.5), ("layer", float("inf")), ("offset", 1.0),
+])
+def test_a_place_that_is_no_integer_is_an_error(name, value):
+    with pytest.raises(TypeError, match=f"{name} is .*, needs to be an integer"):
+        dropout.forward(np.ones(3), **{"p": 0.5, "seed": 0, "step": 0, "layer": 0, name: value})
+
+
+def test_an_offset_below_zero_is_an_error():
+    with pytest.raises(ValueError, match="offset is -1, needs to be at least 0"):
+        dropout.forward(np.ones(3), 0.5, 0, 0, 0, offset=-1)
+
+
+def test_a_rate_that_is_no_number_is_an_error():
+    with pytest.raises(TypeError, match="p is '0.5', needs to be a number"):
+        dropout.forward(np.ones(3), "0.5", 0, 0, 0)

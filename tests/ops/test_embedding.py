@@ -35,6 +35,8 @@ def test_tokens_of_any_integer_dtype():
     wte, wpe = np.arange(300.0)[:, None], np.zeros((2, 1))
     for dtype in (np.uint8, np.uint16, np.int32, np.int64):
         assert embedding.forward(np.array([[255, 7]], dtype), wte, wpe)[0, :, 0].tolist() == [255, 7]
+        dwte, _ = embedding.backward(np.ones((1, 2, 1)), np.array([[0, 255]], dtype), wte, wpe)
+        assert np.flatnonzero(dwte).tolist() == [0, 255]
     with pytest.raises(TypeError, match="tokens has dtype float64, needs integers"):
         embedding.forward(np.array([[1.0, 2.0]]), wte, wpe)
 

@@ -239,6 +239,22 @@ def test_a_dtype_of_its_own_is_refused_by_name(case):
         case.op.forward(**{**arguments, floats[0]: np.zeros_like(arguments[floats[0]], np.int64)})
 
 
+def test_an_absent_argument_is_refused_by_name(case):
+    """None only where the signature says so; else the text would fail far inside, or give NaN."""
+    arguments = make(case)
+    outputs, _, dys = forward_backward(case, arguments, float64)
+    available = {**arguments, **outputs, **dys}
+    for function in (case.op.forward, case.op.backward):
+        needed = [p.name for p in inspect.signature(function).parameters.values()
+                  if p.default is p.empty and "None" not in str(p.annotation)]
+        given = {n: available[n] for n in names(function)[0] if n in available}
+        for name in needed:
+            with pytest.raises(TypeError, match=f"^{name} is None, needs"):
+                function(**{**given, name: None})
+            with pytest.raises(TypeError, match=f"missing a required argument: '{name}'"):
+                function(**{n: a for n, a in given.items() if n != name})
+
+
 def test_threads_do_not_meet(case):
     """Scratch belongs to a thread: two at once give what each gives alone."""
     inputs = [make(case, seed, B=4, T=32, C=32) for seed in (0, 1)]
