@@ -102,7 +102,7 @@ def find_compiler() -> Compiler:
         return Compiler((sys.executable, "-m", "ziglang", "c++"), False)
     raise CompilerNotFoundError(
         "running CUDA kernels on the CPU needs a C++ compiler, and neither g++ nor clang++ was found.\n"
-        f"Install one with:  {sys.executable} -m pip install ziglang"
+        f"Install one with:  {sys.executable} -m pip install ziglang pyelftools"
     )
 
 

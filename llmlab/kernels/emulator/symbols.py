@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import dwarf
+
 
 @dataclass(frozen=True)
 class Location:
@@ -49,7 +51,9 @@ class Symbols:
     def look_up(self, pcs: Iterable[int | None]) -> None:
         """Ask for many addresses at once what `chain` will be asked one by one."""
         unknown = sorted({pc for pc in pcs if pc} - self._lines.keys())
-        for pc, answers in zip(unknown, self._addr2line(unknown), strict=False):
+        # What was recorded is where the call returns to: one byte before lies the instruction itself.
+        addresses = [pc - self._base - 1 for pc in unknown]
+        for pc, answers in zip(unknown, _places(self._path, addresses), strict=False):
             self._lines[pc] = self._own(answers)
 
     def _own(self, answers: list[str]) -> list[Location]:
@@ -61,18 +65,24 @@ class Symbols:
                 places.append(Location(name, int(line)))
         return places
 
-    def _addr2line(self, pcs: Sequence[int]) -> list[list[str]]:
-        """For each address the places it comes from, innermost first, as ``file:line``."""
-        if not pcs or shutil.which("addr2line") is None:
-            return []
-        # What was recorded is where the call returns to: one byte before lies the instruction itself.
-        addresses = "".join(f"{pc - self._base - 1:#x}\n" for pc in pcs)
-        command = ["addr2line", "-a", "-i", "-e", str(self._path)]
-        output = subprocess.run(command, input=addresses, capture_output=True, text=True).stdout
-        groups: list[list[str]] = []
-        for line in output.splitlines():
-            if line.startswith("0x"):
-                groups.append([])
-            else:
-                groups[-1].append(line)
-        return groups
+
+def _places(library: Path, addresses: Sequence[int]) -> list[list[str]]:
+    """For each address the places it comes from, innermost first, as ``file:line``."""
+    if not addresses:
+        return []
+    if shutil.which("addr2line"):
+        return _addr2line(library, addresses)
+    return dwarf.places(library, addresses) if dwarf.available() else []
+
+
+def _addr2line(library: Path, addresses: Sequence[int]) -> list[list[str]]:
+    command = ["addr2line", "-a", "-i", "-e", str(library)]
+    lines = "".join(f"{address:#x}\n" for address in addresses)
+    output = subprocess.run(command, input=lines, capture_output=True, text=True).stdout
+    groups: list[list[str]] = []
+    for line in output.splitlines():
+        if line.startswith("0x"):
+            groups.append([])
+        else:
+            groups[-1].append(line)
+    return groups

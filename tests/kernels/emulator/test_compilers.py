@@ -33,7 +33,7 @@ def test_no_compiler(no_choice, monkeypatch):
     only(monkeypatch)
     with pytest.raises(CompilerNotFoundError) as caught:
         emulator.Module("__global__ void f() {}")
-    assert f"{sys.executable} -m pip install ziglang" in str(caught.value)
+    assert f"{sys.executable} -m pip install ziglang pyelftools" in str(caught.value)
 
 
 def test_a_chosen_compiler(monkeypatch):
