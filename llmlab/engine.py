@@ -69,6 +69,10 @@ class Engine:
             raise ValueError(f"workers is {workers}, needs to lie in [1, {B}], B being the largest batch")
         if workers > 1 and parameters.device != "cpu":
             raise ValueError(f"workers is {workers}, needs to be 1 on a GPU, which shares out work itself")
+        for name, spec in graph.parameters.items():
+            if name not in parameters or parameters[name].shape != spec.shape:
+                raise ValueError(f"parameters has no {name!r} of shape {spec.shape}; "
+                                 f"it was made for another graph")
         self.graph, self.parameters, self.observer = graph, parameters, observer
         self.step = 0
         """Calls of `forward_backward` so far: what dropout draws its masks from. Save it, and restore it."""
@@ -79,12 +83,12 @@ class Engine:
         self.vocabulary = loss.attributes.get("vocabulary", graph.shape(self.logits_name)[-1])
         rows = -(-B // workers)
         part = dataclasses.replace(graph, sizes={**graph.sizes, "B": rows})
-        schedules = {
-            "training": schedule.training(part, keep),
-            "loss": schedule.inference(part, [self.loss_name]),
-            "logits": schedule.inference(part, [self.logits_name]),
+        evaluated = part.evaluation()
+        self.plans = {
+            "training": Plan(schedule.training(part, keep), part, parameters.dtype),
+            "loss": Plan(schedule.inference(evaluated, [self.loss_name]), evaluated, parameters.dtype),
+            "logits": Plan(schedule.inference(evaluated, [self.logits_name]), evaluated, parameters.dtype),
         }
-        self.plans = {what: Plan(actions, part, parameters.dtype) for what, actions in schedules.items()}
         self._runners = [
             Runner(self.plans, parameters, own_gradient=w > 0, capture=capture) for w in range(workers)
         ]

@@ -16,6 +16,7 @@ An op module may say more, all of it optional:
     SHARED = {"dbranch": "dx"}         results that are equal: one buffer serves both
     recompute(x, weight, ..., *, y)    some results again, from arguments and results that were kept
     forward_backward(logits, ...)      forward and backward in one pass (only for the op of the loss)
+    EVALUATION = {"p": 0.0}            attributes that take the place of the node's when nothing is learned
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import functools
 import inspect
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
@@ -243,6 +244,21 @@ class Graph:
         """Bytes of a tensor (or of its gradient), rounded up to the alignment."""
         size = math.prod(self.shape(tensor)) * self.dtype(tensor, compute).itemsize
         return -(-size // ALIGNMENT) * ALIGNMENT
+
+    def evaluation(self) -> Graph:
+        """The same graph, with every node as it is when a network is evaluated and not trained.
+
+        >>> from llmlab.ops import dropout
+        >>> graph = Graph({"N": 2})
+        >>> x, step = graph.input("x", ("N",), role="compute"), graph.input("step", (), role="counter")
+        >>> attributes = {"p": 0.1, "seed": 0, "layer": 0}
+        >>> _ = graph.add("drop", dropout, {"x": x, "step": step}, attributes, y=("N",))
+        >>> graph.evaluation().nodes[0].attributes["p"]
+        0.0
+        """
+        changes = [getattr(node.op, "EVALUATION", {}) for node in self.nodes]
+        nodes = [replace(n, attributes={**n.attributes, **c}) for n, c in zip(self.nodes, changes)]
+        return replace(self, nodes=nodes)
 
     def node(self, name: str) -> Node:
         """The node of that name."""

@@ -91,11 +91,12 @@ def test_workers_draw_their_parts_of_one_mask():
     np.testing.assert_allclose(shared, alone, rtol=0, atol=1e-15)
 
 
-def test_evaluation_leaves_the_random_stream_alone():
-    engine = make(dataclasses.replace(CONFIG, dropout=0.3))
-    engine.loss(*batch())
-    engine.logits(batch()[0])
+def test_evaluation_drops_nothing_and_leaves_the_random_stream_alone():
+    engine, plain = make(dataclasses.replace(CONFIG, dropout=0.3)), make()
+    assert float(engine.loss(*batch())) == pytest.approx(float(plain.loss(*batch())), rel=1e-6)
+    np.testing.assert_allclose(engine.logits(batch()[0]), plain.logits(batch()[0]), rtol=1e-4, atol=1e-5)
     assert engine.step == 0
+    assert float(engine.forward_backward(*batch())) != pytest.approx(float(plain.loss(*batch())), rel=1e-4)
 
 
 # Memory
@@ -335,6 +336,12 @@ def test_bad_batches_are_refused_by_name(tokens, targets, error, message):
     engine = make()
     with pytest.raises(error, match=message):
         engine.forward_backward(tokens, tokens if targets is None else targets)
+
+
+def test_parameters_must_be_those_of_the_graph():
+    other = Parameters(gpt2.build(dataclasses.replace(CONFIG, C=32), B).parameters)
+    with pytest.raises(ValueError, match=r"no 'wte\.weight' of shape \(13, 16\); it was made for another"):
+        Engine(gpt2.build(CONFIG, B), other)
 
 
 @pytest.mark.parametrize("workers", [0, 5])
