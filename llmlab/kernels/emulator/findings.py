@@ -120,9 +120,13 @@ def array_bounds(report: Report, fault: Fault) -> Finding:
 
 
 def _subscripted(report: Report, fault: Fault) -> str | None:
-    """The name of the array whose subscript ends at the column that the compiler gave."""
+    """The array at the column that the compiler gave: its first letter (clang) or its bracket (g++)."""
     file = fault.place.file.decode() if fault.place.file else ""
-    line = report.translated.get(file, {}).get(fault.place.line, "")[: fault.place.column]
+    line, column = report.translated.get(file, {}).get(fault.place.line, ""), fault.place.column
+    word = re.match(r"\w+", line[column - 1 :])
+    if word:
+        return word[0]
+    line = line[:column]
     while line.endswith("]"):
         depth, start = 1, len(line) - 1
         while depth and start:

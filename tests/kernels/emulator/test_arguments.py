@@ -8,6 +8,7 @@ import pytest
 
 from llmlab.kernels import emulator
 from llmlab.kernels.emulator import Out
+from llmlab.kernels.emulator.compilers import find_compiler
 
 CODE = (Path(__file__).parent / "arguments.cu").read_text()
 
@@ -143,7 +144,7 @@ def test_alignment_follows_the_offset_in_the_array_that_owns_the_memory(module):
     y = np.zeros(16, np.float32)
     module.launch("by_four", 1, 4, [y, whole[4:20]])
     assert (y == whole[4:20]).all()
-    if module.mode == "check":
+    if module.mode == "check" and find_compiler().is_gnu:  # clang copies a vector as bytes
         with pytest.raises(emulator.MisalignedError) as caught:
             module.launch("by_four", 1, 4, [y, whole[1:17]])
         assert (caught.value.array, caught.value.index) == ("x", 0)

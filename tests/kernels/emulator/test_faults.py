@@ -22,6 +22,7 @@ from llmlab.kernels.emulator import (
     RaceError,
     UninitialisedError,
 )
+from llmlab.kernels.emulator.compilers import find_compiler
 
 TEXT = (Path(__file__).parent / "faults.cu").read_text()
 N = 128
@@ -110,6 +111,8 @@ def marked_line(name: str) -> int | None:
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_found(compiled, fault):
     module = compiled("faults.cu", "check")
+    if fault.name.startswith("misaligned") and not find_compiler().is_gnu:
+        pytest.skip("clang copies a vector as bytes, and its alignment is not seen")
     with pytest.raises(fault.error) as caught:
         launch(module, fault, fault.name)
     error = caught.value
