@@ -48,7 +48,12 @@ def dtype(name: str | np.dtype) -> np.dtype:
     >>> dtype("bfloat16").itemsize
     2
     """
-    found = _DTYPES.get(str(np.dtype(name) if not isinstance(name, str) else name))
+    try:
+        found = _DTYPES.get(name if isinstance(name, str) else np.dtype(name).name)
+    except TypeError:
+        found = None
+    if name is None:  # which NumPy reads as float64
+        found = None
     if found is None:
         raise ValueError(f"dtype is {name!r}, needs to be one of {', '.join(_DTYPES)}")
     return found

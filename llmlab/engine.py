@@ -120,7 +120,7 @@ class Engine:
 
     def logits(self, tokens: Any) -> Any:
         """The logits (b, t, V) of a batch: a new array."""
-        tokens, _ = self._checked(tokens, None)
+        tokens = self._tokens(tokens)
         runner = self._runners[0]
         out = []
         rows = self.plans["logits"].graph.sizes["B"]
@@ -207,17 +207,20 @@ class Engine:
                 runner.gradient[chunk] = 0
 
     def _checked(self, tokens: Any, targets: Any) -> tuple[Any, Any]:
-        """Tokens and targets as arrays (b, t) that fit, or a ValueError."""
+        """Tokens and targets as arrays (b, t) that fit, or an error that names what does not."""
+        tokens = self._tokens(tokens)
+        targets = _ids("targets", targets, self.vocabulary, allowed=self.ignore_index)
+        if targets.shape != tokens.shape:
+            raise ValueError(f"targets has shape {targets.shape}, needs that of tokens, {tokens.shape}")
+        return tokens, targets
+
+    def _tokens(self, tokens: Any) -> Any:
         B, T = self.graph.sizes["B"], self.graph.sizes["T"]
         tokens = _ids("tokens", tokens, self.vocabulary)
         if tokens.ndim != 2 or not (1 <= tokens.shape[0] <= B and 1 <= tokens.shape[1] <= T):
             raise ValueError(f"tokens has shape {tokens.shape}, needs to be (b, t) with 1 <= b <= {B} "
                              f"and 1 <= t <= {T}")
-        if targets is not None:
-            targets = _ids("targets", targets, self.vocabulary, allowed=self.ignore_index)
-            if targets.shape != tokens.shape:
-                raise ValueError(f"targets has shape {targets.shape}, needs that of tokens, {tokens.shape}")
-        return tokens, targets
+        return tokens
 
 
 def _ids(name: str, values: Any, V: int, allowed: int | None = None) -> Any:

@@ -107,7 +107,8 @@ def check(
     Raises:
         GradientError: if that error exceeds `tolerance`.
         TypeError: for an input that is not float64, where differences say nothing.
-        ValueError: for a gradient that is missing or has another shape.
+        ValueError: for a gradient that is missing, belongs to no input or has another shape, and where there
+            is nothing to check.
 
     >>> x = np.array([1.0, 2.0])
     >>> check(lambda: float((x ** 3).sum()), {"x": x}, {"x": 3 * x ** 2}).error < 1e-9
@@ -117,9 +118,11 @@ def check(
     llmlab.gradcheck.GradientError: dx[1] is 13, its difference quotient 12: relative error 7.7e-02 > 1.0e-06
     """
     generator = _generator(seed)
+    if samples is not None and samples < 1:
+        raise ValueError(f"samples is {samples}, needs to be at least 1, or None for all elements")
     found = {}
-    for name, x in inputs.items():
-        gradient = _gradient(name, x, gradients)
+    for name, gradient in _checked(inputs, gradients).items():
+        x = inputs[name]
         places = list(np.ndindex(x.shape))
         if samples is not None and samples < len(places):
             places = [places[i] for i in sorted(generator.choice(len(places), samples, replace=False))]
@@ -130,7 +133,24 @@ def check(
     return worst
 
 
+def _checked(
+    inputs: Mapping[str, np.ndarray], gradients: Mapping[str, np.ndarray],
+) -> dict[str, np.ndarray]:
+    """The gradients as arrays, one for each input; what would go unchecked is an error."""
+    if not inputs:
+        raise ValueError("inputs is empty, needs at least one array, or nothing is checked")
+    found = {name: _gradient(name, x, gradients) for name, x in inputs.items()}
+    for name in gradients:
+        if name not in inputs:
+            raise ValueError(f"gradients has {name!r}, but inputs has not, so it would go unchecked; "
+                             f"inputs has {', '.join(inputs)}")
+    return found
+
+
 def _gradient(name: str, x: np.ndarray, gradients: Mapping[str, np.ndarray]) -> np.ndarray:
+    if not isinstance(x, np.ndarray):
+        raise TypeError(f"input {name} is a {type(x).__name__}, needs to be the NumPy array that the "
+                        f"function reads, as its elements are moved in place")
     if x.dtype != np.float64:
         raise TypeError(f"input {name} is {x.dtype}, needs float64, as differences in shorter dtypes keep "
                         f"two or three digits; convert it with astype('float64')")
@@ -177,7 +197,7 @@ def dot_product_test(
     True
     """
     generator = _generator(seed)
-    checked = {name: _gradient(name, x, gradients) for name, x in inputs.items()}
+    checked = _checked(inputs, gradients)
     directions = {name: generator.standard_normal(x.shape) for name, x in inputs.items()}
     start = {name: x.copy() for name, x in inputs.items()}
 

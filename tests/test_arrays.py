@@ -24,6 +24,9 @@ def test_dtypes_by_name():
     for wrong in ("float8", "int32", "double precision"):
         with pytest.raises(ValueError, match=f"dtype is '{wrong}', needs to be one of float64"):
             dtype(wrong)
+    for wrong in (None, 3):
+        with pytest.raises(ValueError, match=f"dtype is {wrong}, needs"):
+            dtype(wrong)
 
 
 def test_sums_are_kept_in_float32_or_better():

@@ -47,7 +47,7 @@ def gradient(engine, *arguments, **options):
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("p", [0.0, 0.1])
 def test_every_policy_gives_the_same_bits(dtype, workers, p):
-    """Case 10: dropout's masks, and the dtype of the forward pass, are repeated by recomputation."""
+    """Dropout's masks, and the dtype of the forward pass, are repeated by recomputation."""
     config = dataclasses.replace(CONFIG, L=4, dropout=p)
     steps = {}
     for policy in (*policies.POLICIES, frozenset()):
@@ -184,7 +184,7 @@ def test_smaller_batches_run_in_the_same_memory():
 @pytest.mark.parametrize("split", [(4,), (1, 3), (2, 2), (1, 1, 1, 1)])
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_micro_batches_weighted_by_tokens_add_up_to_the_batch(split, workers):
-    """Case 11: never the mean of means; a part without a single valid token adds nothing."""
+    """Never the mean of means; a part without a single valid token adds nothing."""
     tokens, targets = (x.copy() for x in batch())
     targets[3] = -100
     engine = make()
@@ -203,7 +203,7 @@ def test_micro_batches_weighted_by_tokens_add_up_to_the_batch(split, workers):
     np.testing.assert_allclose(parts.parameters.gradient, expected, rtol=0, atol=1e-6)
 
 
-def test_case_11_by_the_numbers():
+def test_two_micro_batches_by_the_numbers():
     """Summed losses 6 over 3 tokens and 10 over 1 token make 16/4 = 4, not 6."""
     engine = make()
     tokens, _ = batch()
@@ -238,7 +238,7 @@ def test_scale_acts_on_the_gradient_and_not_on_the_loss():
 
 
 def test_no_dtype_is_promoted():
-    """Case 15: float64 scalars from the host change no dtype."""
+    """Float64 scalars from the host change no dtype."""
     engine = make(dtype="bfloat16")
     loss, grad = gradient(engine, *batch(), weight=np.float64(0.5), scale=np.float64(2))
     assert loss.dtype == grad.dtype == np.float32
@@ -336,6 +336,14 @@ def test_bad_batches_are_refused_by_name(tokens, targets, error, message):
     engine = make()
     with pytest.raises(error, match=message):
         engine.forward_backward(tokens, tokens if targets is None else targets)
+
+
+def test_training_needs_targets():
+    engine, tokens = make(), np.zeros((1, 8), int)
+    for door in (engine.forward_backward, engine.loss):
+        door(tokens, tokens)
+        with pytest.raises(TypeError, match="targets has dtype object, needs whole numbers"):
+            door(tokens, None)
 
 
 def test_parameters_must_be_those_of_the_graph():

@@ -83,6 +83,19 @@ def test_what_cannot_be_checked_is_said():
         check(lambda: 0.0, {"x": np.ones(1)}, {"y": np.ones(1)})
     with pytest.raises(ValueError, match="gradient of x has shape"):
         check(lambda: 0.0, {"x": np.ones(1)}, {"x": np.ones(2)})
+    with pytest.raises(TypeError, match="input x is a list, needs to be the NumPy array"):
+        check(lambda: 0.0, {"x": [1.0]}, {"x": np.ones(1)})
+
+
+def test_what_would_go_unchecked_is_an_error():
+    x = np.ones(2)
+    for door in (check, dot_product_test):
+        with pytest.raises(ValueError, match="gradients has 'y', but inputs has not"):
+            door(lambda: float(x @ x), {"x": x}, {"x": 2 * x, "y": x})
+        with pytest.raises(ValueError, match="inputs is empty"):
+            door(lambda: 0.0, {}, {})
+    with pytest.raises(ValueError, match="samples is 0, needs to be at least 1"):
+        check(lambda: float(x @ x), {"x": x}, {"x": 9 * x}, samples=0)
 
 
 def _wrong(op, spoil):

@@ -59,7 +59,7 @@ class Config:
         if self.C % self.H:
             raise ValueError(f"C is {self.C}, needs to be divisible by H = {self.H}; "
                              f"try C = {self._nearest_C()}")
-        if not 0 <= self.dropout < 1:
+        if not isinstance(self.dropout, (int, float)) or not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout!r}, needs to be a probability in [0, 1)")
 
     def _nearest_C(self) -> int:
@@ -99,8 +99,8 @@ def build(config: Config, B: int, seed: int = 0, keep_slope: bool = False) -> Gr
     >>> len(graph.nodes), graph.shape("h.1.mlp.act.y"), graph.nodes[-1].name
     (20, (3, 8, 32), 'loss')
     """
-    if B < 1:
-        raise ValueError(f"B is {B}, needs to be at least 1: the number of sequences in a batch")
+    if not isinstance(B, (int, np.integer)) or B < 1:
+        raise ValueError(f"B is {B!r}, needs to be a whole number of at least 1: the sequences in a batch")
     graph = Graph({"B": B, "T": config.T})
     builder = _Builder(graph, config, seed, keep_slope)
     graph.input("tokens", ("B", "T"))
@@ -209,6 +209,10 @@ def initialise(parameters: Parameters, config: Config, seed: int, std: float = 0
     with depth. GPT-2's 0.02 suits wide models; a narrow one learns faster from about 1/√C. The same seed
     gives the same weights on any device and in any precision.
     """
+    shape = parameters.specs["wte.weight"].shape
+    if shape != (config.rows, config.C):
+        raise ValueError(f"parameters has a 'wte.weight' of shape {shape}, needs "
+                         f"({config.rows}, {config.C}) by this config; they were made for another one")
     generator = np.random.Generator(np.random.Philox(seed))
     for name, spec in parameters.specs.items():
         if name.endswith("bias"):

@@ -21,7 +21,7 @@ import numpy as np
 
 from llmlab.arrays import Array, accumulation_dtype, is_cupy, namespace, scratch, scratch_frame
 from llmlab.kernels import accelerated
-from llmlab.ops._check import between, checked
+from llmlab.ops._check import between, checked, integer
 from llmlab.ops._precision import result
 
 if TYPE_CHECKING:
@@ -70,17 +70,21 @@ def global_norm(grad: Array, inverse_scale: float | Array = 1.0, *, norm: Array 
 
 
 def _check_update(
-    master: Array, compute: Array | None, lr: float | Array, inverse_scale: float | Array, beta1: float,
-    beta2: float, eps: float, weight_decay: float, clip: float, **_,
+    master: Array, compute: Array | None, step: Array, lr: float | Array, inverse_scale: float | Array,
+    beta1: float, beta2: float, eps: float, weight_decay: float, clip: float, decay_end: int, **_,
 ) -> None:
-    if compute is not None and compute.shape != master.shape:
-        raise ValueError(f"compute has shape {compute.shape}, needs {master.shape} as master")
+    shape = getattr(compute, "shape", None)
+    if compute is not None and shape != master.shape:
+        raise ValueError(f"compute has shape {shape}, needs {master.shape} as master")
+    if getattr(step, "shape", None) != (1,) or step.dtype != np.int64:
+        raise TypeError(f"step is {step!r}, needs to be an int64 array of one element, as it is counted up")
+    integer("decay_end", decay_end, 0, len(master))
     between("beta1", beta1, 0, 1, closed=True)
     between("beta2", beta2, 0, 1, closed=True)
     between("eps", eps, 0, closed=True)
     between("weight_decay", weight_decay, 0, closed=True)
-    if not clip > 0:
-        raise ValueError(f"clip is {clip}, needs to be above 0; math.inf clips nothing")
+    if clip != math.inf:
+        between("clip", clip, 0)
     for name, value in (("lr", lr), ("inverse_scale", inverse_scale)):
         if not hasattr(value, "dtype"):  # a number in a device array isn't looked at: the host would wait
             between(name, value, 0, closed=True)
@@ -213,8 +217,9 @@ class AdamW:
         if state.keys() != mine.keys():
             raise ValueError(f"state has {sorted(state)}, needs {sorted(mine)}")
         for name, array in mine.items():
-            if state[name].shape != array.shape:
-                raise ValueError(f"state {name!r} has shape {state[name].shape}, needs {array.shape}; "
+            shape = getattr(state[name], "shape", None)
+            if shape != array.shape:
+                raise ValueError(f"state {name!r} has shape {shape}, needs {array.shape}; "
                                  f"it belongs to a model of another size")
         for name, array in mine.items():
             array[...] = namespace(array).asarray(state[name])

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from llmlab.arrays import Array, gpu_available, namespace, to_numpy
+from llmlab.ops._check import between, integer
 
 __all__ = ["LossScale"]
 
@@ -39,13 +40,17 @@ class LossScale:
         self, initial: float = 65536.0, growth: float = 2.0, backoff: float = 0.5, interval: int = 2000,
         minimum: float = 1.0, maximum: float = 2.0**24, device: str = "cpu",
     ) -> None:
-        if not 0 < minimum <= initial <= maximum <= 2.0**96:
+        for name, value in (("initial", initial), ("growth", growth), ("backoff", backoff),
+                            ("minimum", minimum), ("maximum", maximum)):
+            between(name, value, 0)
+        if not minimum <= initial <= maximum <= 2.0**96:
             raise ValueError(f"initial is {initial}, minimum {minimum} and maximum {maximum}, needs "
                              f"0 < minimum <= initial <= maximum <= 2**96")
         if not 0 < backoff < 1 < growth:
             raise ValueError(f"backoff is {backoff} and growth {growth}, needs 0 < backoff < 1 < growth")
-        if interval < 1:
-            raise ValueError(f"interval is {interval}, needs to be at least 1")
+        integer("interval", interval, 1)
+        if device not in ("cpu", "cuda"):
+            raise ValueError(f"device is {device!r}, needs to be 'cpu' or 'cuda'")
         if device == "cuda" and not gpu_available():
             raise ValueError("device is 'cuda', but there is no GPU here; use 'cpu'")
         self.growth, self.backoff, self.interval = float(growth), float(backoff), int(interval)
@@ -95,6 +100,10 @@ class LossScale:
         """Overwrite the state with arrays saved from `state`."""
         if state.keys() != self.state.keys():
             raise ValueError(f"state has {sorted(state)}, needs {sorted(self.state)}")
+        scale = to_numpy(state["scale"])
+        if scale.shape != (1,) or not self.minimum <= scale[0] <= self.maximum:
+            raise ValueError(f"state 'scale' is {scale}, needs one number in [{self.minimum:g}, "
+                             f"{self.maximum:g}]; it was saved with other limits, or is damaged")
         for name, array in self.state.items():
             array[...] = namespace(array).asarray(state[name])
         self.inverse[...] = 1 / self.scale

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from llmlab.ops._check import between
+
 __all__ = ["warmup_cosine"]
 
 
@@ -29,8 +31,8 @@ def warmup_cosine(step: int, lr: float, warmup: int, total: int, final: float = 
         raise ValueError(f"warmup is {warmup} and total {total}, needs 0 <= warmup <= total and total >= 1")
     if not 0 <= final <= 1:
         raise ValueError(f"final is {final}, needs to be a share of lr, in [0, 1]")
-    if step < 0:
-        raise ValueError(f"step is {step}, needs to be at least 0")
+    between("step", step, 0, closed=True)
+    between("lr", lr, 0, closed=True)
     lr = float(lr)
     if step < warmup:
         return lr * (step + 1) / warmup

@@ -13,7 +13,7 @@ from llmlab.parameters import Parameters
     ("gpt2", 124_439_808), ("gpt2-medium", 354_823_168), ("gpt2-large", 774_030_080),
     ("gpt2-xl", 1_557_611_200)])
 def test_published_counts(name, count):
-    """Case 20: the tied head is counted once."""
+    """The tied head is counted once."""
     graph = gpt2.build(gpt2.Config(V=50257, T=1024, **gpt2.SIZES[name]), B=1)
     assert sum(np.prod(p.shape) for p in graph.parameters.values()) == count
 
@@ -46,6 +46,7 @@ def test_initial_weights():
     ({"T": 2.5}, "T is 2.5"),
     ({"V": True}, "V is True"),
     ({"dropout": 1.0}, r"dropout is 1\.0, needs to be a probability"),
+    ({"dropout": "0.1"}, "dropout is '0.1', needs to be a probability"),
 ])
 def test_impossible_sizes_are_refused(sizes, message):
     with pytest.raises(ValueError, match=message):
@@ -55,6 +56,14 @@ def test_impossible_sizes_are_refused(sizes, message):
 def test_a_batch_needs_a_row():
     with pytest.raises(ValueError, match="B is 0"):
         gpt2.build(gpt2.Config(), B=0)
+    with pytest.raises(ValueError, match=r"B is 2\.5, needs to be a whole number"):
+        gpt2.build(gpt2.Config(), B=2.5)
+
+
+def test_weights_are_drawn_only_for_the_config_they_belong_to():
+    parameters = Parameters(gpt2.build(gpt2.Config(V=16, C=32, H=4), B=1).parameters)
+    with pytest.raises(ValueError, match=r"'wte\.weight' of shape \(16, 32\), needs \(8, 32\)"):
+        gpt2.initialise(parameters, gpt2.Config(V=8, C=32, H=4), seed=0)
 
 
 @pytest.mark.parametrize("p", [0.0, 0.2])

@@ -206,3 +206,22 @@ def test_bad_arguments_are_named():
         AdamW(parameters()).load(AdamW(parameters({"w": (200, 2)})).state)
     with pytest.raises(ValueError, match="norm has shape"):
         global_norm(np.ones(3), norm=np.ones(2))
+
+
+@pytest.mark.parametrize(("name", "value", "error"), [
+    ("step", 0, TypeError), ("step", np.zeros(1), TypeError), ("step", None, TypeError),
+    ("decay_end", -1, ValueError), ("decay_end", 5, ValueError), ("decay_end", 1.5, TypeError),
+    ("compute", np.ones(3), ValueError), ("compute", [1.0], ValueError), ("master", None, TypeError),
+    ("clip", None, TypeError), ("clip", 0, ValueError), ("lr", None, TypeError), ("lr", -1, ValueError),
+])
+def test_an_update_refuses_what_it_cannot_use(name, value, error):
+    arguments = {
+        **{n: np.ones(4, np.float32) for n in ("master", "grad", "m", "v")}, "compute": None,
+        "norm": np.ones(1, np.float32), "step": np.zeros(1, np.int64), "lr": 0.1, "inverse_scale": 1.0,
+        "beta1": 0.9, "beta2": 0.9, "eps": 1e-8, "weight_decay": 0.1, "clip": math.inf, "decay_end": 4,
+    }
+    update(**arguments)
+    before = arguments["master"].copy()
+    with pytest.raises(error, match=f"^{name} "):
+        update(**{**arguments, name: value})
+    np.testing.assert_array_equal(arguments["master"], before)

@@ -67,9 +67,17 @@ def test_state_round_trip():
     assert one.inverse == two.inverse
 
 
+@pytest.mark.parametrize("scale", [np.ones(2), np.array([math.nan]), np.array([2.0**90])], ids=str)
+def test_a_damaged_state_is_refused(scale):
+    mine = LossScale()
+    with pytest.raises(ValueError, match="state 'scale' is"):
+        mine.load({"scale": scale, "good": np.zeros(1)})
+    assert mine.scale == 65536
+
+
 @pytest.mark.parametrize(("options", "message"), [
     ({"initial": 0.0}, "initial is 0.0"), ({"backoff": 1.0}, "backoff is 1.0"),
-    ({"interval": 0}, "interval is 0"),
+    ({"interval": 0}, "interval is 0"), ({"device": "tpu"}, "device is 'tpu'"),
     ({"initial": math.inf}, "initial is inf"), ({"device": "cuda"}, "device is 'cuda'"),
 ])
 def test_bad_arguments_are_named(options, message, monkeypatch):

@@ -29,7 +29,8 @@ def test_is_a_python_float_whatever_comes_in():
     assert (np.ones(1, np.float32) * warmup_cosine(3, np.float64(1e-3), 2, 10)).dtype == np.float32
 
 
-@pytest.mark.parametrize("arguments", [(0, 1.0, 5, 4), (0, 1.0, 0, 0), (-1, 1.0, 0, 5), (0, 1.0, -1, 5)])
+@pytest.mark.parametrize("arguments", [(0, 1.0, 5, 4), (0, 1.0, 0, 0), (-1, 1.0, 0, 5), (0, 1.0, -1, 5),
+                                       (0, -1.0, 0, 5), (0, float("nan"), 0, 5)])
 def test_impossible_schedules_are_refused(arguments):
     with pytest.raises(ValueError, match="needs"):
         warmup_cosine(*arguments)
