@@ -68,7 +68,10 @@ def main(argv: list[str]) -> int:
 
 
 def _sizes(text: str) -> tuple[int, ...]:
-    return tuple(int(size) for size in text.split(","))
+    try:
+        return tuple(int(size) for size in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not one to three whole numbers, such as 8,4") from None
 
 
 def _list(module: RawModule) -> int:

@@ -47,6 +47,9 @@ class RawModule:
         name_expressions: Sequence[str] | None = None,
         name: str = "kernel.cu",
     ):
+        if not isinstance(code, str):
+            raise TypeError(f"code is {code!r}, needs to be the CUDA C++ text; "
+                            f"Path(file).read_text() gives that of a file")
         self.name = name
         self.code = source.with_includes(code, name)
         self.options = tuple(options)

@@ -48,6 +48,12 @@ def test_output_that_stays_empty_is_named(run):
     assert run("my.cu add --grid 8 y=1001:zeros x=1000 n=1000")[0] == 0
 
 
+def test_a_block_that_is_no_size_is_named(run):
+    code, said = run("my.cu add --block 64,x y=4 x=4 n=4")
+    assert code == 2
+    assert "argument --block: '64,x' is not one to three whole numbers, such as 8,4" in said
+
+
 def test_an_array_from_a_file(run, tmp_path):
     np.save(tmp_path / "x.npy", np.ones(4, np.float32))
     assert run("my.cu add y=4 x=@x.npy n=4")[0] == 0

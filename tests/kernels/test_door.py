@@ -166,6 +166,11 @@ def test_numpy_and_cupy_do_not_mix():
         launch(Side("cuda"), x=np.zeros(8, np.float32))
 
 
+def test_code_that_is_no_text():
+    with pytest.raises(TypeError, match="code is None, needs to be CUDA"):
+        kernels.RawModule(code=None)
+
+
 def test_unknown_kernel_file():
     with pytest.raises(ValueError, match=r"no kernel file gleu\.cu in llmlab; there are .*gelu"):
         kernels.load("gleu")

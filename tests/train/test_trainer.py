@@ -28,7 +28,7 @@ def after_step(trainer, batches):
 
 
 def test_a_batch_weighs_its_tokens_however_it_is_cut(make):
-    """Case 11: 3 valid tokens in one micro-batch, 1 in another: not a mean of means."""
+    """3 valid tokens in one micro-batch, 1 in another: not a mean of means."""
     x, y = rows(2)
     y[0, 3:], y[1, 1:] = IGNORED, IGNORED
     whole_loss, whole_norm, whole = after_step(make(B=2), [(x, y)])
@@ -58,7 +58,6 @@ def test_a_step_without_any_target_changes_no_weight_by_gradient(make):
 
 
 def test_nothing_is_promoted_by_a_float64_learning_rate(make):
-    """Case 15."""
     trainer = make()
     trainer.lr = lambda step: np.float64(1e-3) * np.cos(np.float64(0.1))
     trainer.train_step(trainer.batches(0))
