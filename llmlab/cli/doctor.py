@@ -65,6 +65,7 @@ def gpu() -> Iterator[Finding]:
     """What the GPU path stands on."""
     cupy = version("cupy-cuda13x") or version("cupy-cuda12x")
     yield Finding("CuPy", cupy, "pip install -e '.[gpu]' lets the kernels run on an NVIDIA GPU")
+    yield Finding("cuDNN", version("nvidia-cudnn-frontend"), "pip install -e '.[gpu]' brings its attention")
     yield Finding("GPU", gpu_name(), "with one, `llmlab train` uses it and chapters time their kernels")
 
 
@@ -96,7 +97,7 @@ def compiler() -> str:
 def extras() -> Iterator[Finding]:
     """The packages of the extras."""
     wanted: dict[str, tuple[str, str]] = {
-        "torch": ("torch", "pip install -e '.[torch]' gives the oracle of the chapters, and interop"),
+        "torch": ("torch", "pip install -e '.[torch]' gives what tests and benchmarks compare with"),
         "jupyterlab": ("jupyterlab", "pip install -e '.[book]' opens and builds the book"),
         "sphinx": ("sphinx", "pip install -e '.[book]' opens and builds the book"),
         "pytest": ("pytest", "pip install -e '.[test]' runs the tests"),
