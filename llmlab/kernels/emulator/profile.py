@@ -199,7 +199,7 @@ class Profile:
 
     def _line_table(self) -> Table:
         head = ["line", "", "access", "requests", "sectors/request", "ideal", "bank conflicts"]
-        return Table(head, [_line_row(traffic) for traffic in self.lines], left=3, code=1)
+        return Table(head, [_line_row(traffic) for traffic in self.lines], left=3)
 
     def _array_table(self) -> Table:
         head = ["array", "bytes", "read", "times", "written", "times"]

@@ -11,12 +11,11 @@ WIDEST = 64  # characters of a cell of text
 
 @dataclass(frozen=True)
 class Table:
-    """A head and rows of text; the first ``left`` columns are set left, the others right; one may hold code."""
+    """A head and rows of text; the first ``left`` columns are set left, the others right."""
 
     head: list[str]
     rows: list[list[str]]
     left: int
-    code: int | None = None
 
 
 def text(table: Table) -> str:
@@ -37,21 +36,26 @@ def _cut(cell: str) -> str:
 
 
 def html(title: str, tables: Sequence[Table]) -> str:
-    """A title and tables, as a notebook shows them."""
+    """A title and tables, as a notebook shows them, in the page's own colours."""
     return f"<p><b>{_html.escape(title)}</b></p>" + "".join(_html_table(table) for table in tables)
 
 
 def _html_table(table: Table) -> str:
-    head = _html_row(table, table.head, "th")
-    body = "".join(_html_row(table, row, "td") for row in table.rows)
-    return f'<table style="margin: 0.5em 0 1em 0; color: inherit"><thead>{head}</thead><tbody>{body}</tbody></table>'
+    # Notebooks and themes know the class `dataframe`: they style it, and leave it dark on a dark page.
+    head = _html_row(table.head, "th", table.left)
+    body = "".join(_html_row(row, "td", table.left) for row in table.rows)
+    start = '<table class="dataframe" style="margin: 0 0 1em; font-size: 80%">'
+    return f"{start}<thead>{head}</thead><tbody>{body}</tbody></table>"
 
 
-def _html_row(table: Table, row: Sequence[str], tag: str) -> str:
-    cells = ""
-    for i, cell in enumerate(row):
-        side, shown = "left" if i < table.left else "right", _html.escape(cell)
-        if i == table.code and cell:
-            shown = f'<code style="white-space: pre; background: none; color: inherit">{shown}</code>'
-        cells += f'<{tag} style="text-align: {side}; white-space: nowrap">{shown}</{tag}>'
-    return f'<tr style="background: none; color: inherit">{cells}</tr>'
+def _html_row(row: Sequence[str], tag: str, left: int) -> str:
+    cells = (
+        f'<{tag} style="{_style(cell, "left" if i < left else "right")}">{_html.escape(cell)}</{tag}>'
+        for i, cell in enumerate(row)
+    )
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _style(cell: str, side: str) -> str:
+    # A line of code may fold, but not to a word a line.
+    return f"text-align: {side}; padding: 0.2em 0.4em; min-width: {20 if len(cell) > 20 else 0}ch"
