@@ -9,6 +9,7 @@ from pathlib import Path
 import nbformat
 
 from llmlab.book.toc import Chapter
+from llmlab.errors import UserError
 
 FORMAT = "md:myst"
 
@@ -26,18 +27,34 @@ METADATA = {
 
 
 def read_source(path: Path) -> nbformat.NotebookNode:
-    """The `.md` as a notebook without outputs; cell ids count from "cell-00", so that none is random."""
-    import jupytext
+    """The `.md` as a notebook without outputs; cell ids count from "cell-00", so that none is random.
 
-    notebook = jupytext.read(path, fmt=FORMAT)
+    Raises `UserError` for a file that is no MyST text.
+    """
+    import jupytext
+    from yaml import YAMLError
+
+    try:
+        notebook = jupytext.read(path, fmt=FORMAT)
+    except (ValueError, YAMLError) as error:
+        raise UserError(f"{path} is not a MyST text: {_first_line(error)}") from None
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number:02d}"
     return notebook
 
 
 def read_notebook(path: Path) -> nbformat.NotebookNode:
-    """The `.ipynb`, validated against the notebook format."""
-    return nbformat.read(path, as_version=4)
+    """The `.ipynb`, validated against the notebook format. Raises `UserError` for what is no notebook."""
+    try:
+        return nbformat.read(path, as_version=4)
+    except (ValueError, nbformat.ValidationError) as error:
+        raise UserError(
+            f"{path} is not a notebook: {_first_line(error)}; `llmlab book run {path.stem}` writes it anew"
+        ) from None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0][:120]
 
 
 def canonical(path: Path) -> str:

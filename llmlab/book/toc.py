@@ -114,7 +114,7 @@ def read(root: Path | None = None) -> Book:
         table = tomllib.loads((root / "book.toml").read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"no book.toml in {root}") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # bytes that are no UTF-8, or text that is no TOML
         raise UserError(f"book.toml is not TOML: {error}") from None
     _known_keys(table, {"title", "subtitle", "part"}, "book.toml")
     title, subtitle = (_value(table, key, str, "book.toml") for key in ("title", "subtitle"))
@@ -137,10 +137,12 @@ def _part(table: dict, number: int, folder: Path, seen: list[str]) -> Part:
 
 def _chapter(table: dict, where: str, folder: Path, seen: list[str]) -> Chapter:
     """One validated chapter; its name is added to `seen`, the chapters before the next one."""
-    name = _value(table, "file", str, f"{where}, chapter {table.get('title', '?')!r}")
-    where = f"book.toml, chapter {name}"
     keys = [field for field in fields(Chapter) if field.name != "folder"]
-    _known_keys(table, {field.name for field in keys}, where)
+    known = {field.name for field in keys}
+    title = table.get("title", "?") if isinstance(table, dict) else table
+    _known_keys(table, known, f"{where}, chapter {title!r}")
+    name = _value(table, "file", str, f"{where}, chapter {title!r}")
+    where = f"book.toml, chapter {name}"
     values = {
         field.name: _value(table, field.name, field.type if field.type in _KINDS else list, where)
         for field in keys

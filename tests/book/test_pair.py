@@ -1,6 +1,9 @@
 import os
 
+import pytest
+
 from llmlab.book import pair
+from llmlab.errors import UserError
 
 
 def edit(path, old, new):
@@ -55,3 +58,15 @@ def test_another_form_of_the_source_is_named(copied):
     edit(chapter.source, "  formats: ipynb,md:myst\n", "")
     (difference,) = pair.differences(chapter)
     assert difference == "03-small.md is not in jupytext's form; `llmlab book run` brings it there"
+
+
+@pytest.mark.parametrize("content", [b'{"cells": [', b"{}", b"\xff\xfe\x00", b"---\njupytext: [\n---\n"])
+def test_a_damaged_file_is_one_clear_line(copied, content):
+    chapter = copied.chapters[0]
+    chapter.notebook.write_bytes(content)
+    with pytest.raises(UserError, match=r"03-small\.ipynb is not a notebook: .*`llmlab book run 03-small`"):
+        pair.read_notebook(chapter.notebook)
+    if not content.startswith(b"{"):
+        chapter.source.write_bytes(content)
+        with pytest.raises(UserError, match=r"03-small\.md is not a MyST text: "):
+            pair.read_source(chapter.source)

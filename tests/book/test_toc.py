@@ -86,10 +86,15 @@ def test_names_a_missing_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["title = ", "title = 1", "part = 3", 'title = "t"\nsubtitle = "s"\npart = [1]', ""]
+    "text",
+    [
+        *("title = ", "title = 1", "part = 3", "", "\xff"),
+        'title = "t"\nsubtitle = "s"\npart = [1]',
+        'title = "t"\nsubtitle = "s"\n[[part]]\ntitle = "p"\nchapter = [1]',
+    ],
 )
 def test_other_tables_are_refused_in_one_line(tmp_path, text):
-    (tmp_path / "book.toml").write_text(text)
+    (tmp_path / "book.toml").write_text(text, encoding="latin-1")
     with pytest.raises(UserError) as caught:
         toc.read(tmp_path)
     assert "book.toml" in str(caught.value)
