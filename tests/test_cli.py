@@ -201,6 +201,16 @@ def test_memory_counts_parameters_and_says_what_the_engine_will_hold(capsys):
     assert [found[2], found[4]] == [f"{peak / 2**30:.3f}" for peak in peaks]
 
 
+@pytest.mark.parametrize(("precision", "each"), [("fp32", 16), ("bf16", 18), ("fp16", 18)])
+def test_memory_counts_every_byte_of_a_parameter(capsys, precision, each):
+    """float32 masters, gradients and two moments: 4 + 4 + 8 bytes; a 16-bit copy adds 2."""
+    _, out, _ = said(capsys, "memory", "--model", "gpt2", "--precision", precision)
+    rows = dict(line.rsplit(None, 3)[:2] for line in out.splitlines()[3:])
+    stored = sum(float(gib) for name, gib in rows.items() if name not in ("activations, peak", "together"))
+    assert stored == pytest.approx(124_439_808 * each / 2**30, abs=2e-3)
+    assert float(rows["together"]) == pytest.approx(stored + float(rows["activations, peak"]), abs=2e-3)
+
+
 def test_user_errors_are_value_errors():
     assert issubclass(UserError, ValueError)
 

@@ -1,5 +1,6 @@
 """A row of C numbers, its layer normalisation, and the two terms that its gradient takes away."""
 
+import math
 from collections.abc import Sequence
 
 import traitlets
@@ -45,10 +46,13 @@ class LayerNormWidget(Widget):
             raise ValueError(f"row has {len(row)} numbers, needs 2 to 32 to be drawn")
         if len(gradient) != len(row):
             raise ValueError(f"gradient has {len(gradient)} numbers, needs {len(row)}, one for each of row")
+        for name, values in (("row", row), ("gradient", gradient)):
+            if not all(map(math.isfinite, values)):
+                raise ValueError(f"{name} is {values}, needs finite numbers to be drawn")
         if not -2 <= offset <= 2:
             raise ValueError(f"offset is {offset}, needs to be from -2 to 2")
         if not 0.4 <= scale <= 2:
             raise ValueError(f"scale is {scale}, needs to be from 0.4 to 2")
-        if not eps > 0:
-            raise ValueError(f"eps is {eps}, needs to be above 0")
+        if not 0 < eps < math.inf:
+            raise ValueError(f"eps is {eps}, needs to be above 0 and finite")
         super().__init__(row=row, gradient=gradient, offset=offset, scale=scale, eps=eps)

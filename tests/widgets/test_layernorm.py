@@ -58,6 +58,8 @@ def test_the_repr_never_varies():
         ({"scale": 0}, "scale is 0, needs to be from 0.4"),
         ({"eps": 0.0}, "eps is 0.0, needs to be above 0"),
         ({"eps": float("nan")}, "eps is nan"),
+        ({"row": [1.0, float("inf")], "gradient": [1.0, 2.0]}, r"row is \[1.0, inf\], needs finite numbers"),
+        ({"gradient": [float("nan")] * 8}, "gradient is .*nan.*, needs finite numbers"),
     ],
 )
 def test_refuses_what_it_cannot_draw(wrong, complaint):
