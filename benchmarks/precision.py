@@ -20,7 +20,7 @@ from llmlab.train.config import Config
 from llmlab.train.trainer import Trainer
 
 PRECISIONS = ("fp32", "bf16", "fp16")
-SETTINGS = {"L": 6, "H": 6, "C": 384, "T": 256, "B": 64, "lr": 2e-3, "device": "cuda"}
+SETTINGS = {"L": 6, "H": 6, "C": 384, "T": 256, "B": 64, "lr": 2e-3, "device": "cuda", "workers": 1}
 WINDOW = 20
 """Steps that a smoothed loss averages: single steps differ by the noise of their batch alone."""
 
