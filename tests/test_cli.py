@@ -220,6 +220,8 @@ def test_doctor_tells_what_is_here_and_what_more_would_give(capsys, monkeypatch)
 
     monkeypatch.setattr(doctor.arrays, "gpu_available", lambda: False)
     monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setenv("LLMLAB_CXX", "")
     monkeypatch.setattr(doctor, "version", lambda package: "1.2.3" if package == "torch" else "")
     code, out, _ = said(capsys, "doctor")
     assert code == 0
@@ -227,3 +229,5 @@ def test_doctor_tells_what_is_here_and_what_more_would_give(capsys, monkeypatch)
     assert "--  GPU          not here; with one, `llmlab train` uses it" in out
     assert "--  C++          not here; a compiler (apt install g++" in out
     assert "ok  torch        1.2.3" in out
+    monkeypatch.setenv("LLMLAB_CXX", "my-c++ -v")
+    assert "ok  C++          my-c++ -v" in said(capsys, "doctor")[1]

@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
             mark, text = ("ok", finding.found) if finding.found else ("--", "not here")
             advice = "" if finding.found else f"; {finding.gives}"
             print(f"  {mark}  {finding.name:<12} {text}{advice}")
-    print("\nEverything marked -- is optional: `llmlab train` and the chapters run without.")
+    print("\n`llmlab train` runs without what is marked --; the chapters need the extra book and a C++ compiler.")
     return 0
 
 
@@ -81,17 +81,19 @@ def gpu_name() -> str:
 
 def emulator() -> Iterator[Finding]:
     """What runs CUDA kernels on the CPU."""
-    gives = "a compiler (apt install g++, or pip install ziglang) runs CUDA kernels on this CPU"
+    gives = "a compiler (apt install g++, or pip install -e '.[emulator]') runs CUDA kernels on this CPU"
     yield Finding("C++", compiler(), gives)
     yield Finding("nvcc", shutil.which("nvcc") or "", "only for the compiler's own reports")
 
 
 def compiler() -> str:
-    """The compiler that the emulator would take."""
-    for name in filter(None, (os.environ.get("CXX"), "g++", "clang++", "c++")):
-        if path := shutil.which(name):
-            return path
-    return "ziglang " + version("ziglang") if version("ziglang") else ""
+    """The command of the compiler that the emulator takes, "" if it finds none."""
+    from llmlab.kernels.emulator import compilers, errors
+
+    try:
+        return " ".join(compilers.find_compiler().command)
+    except (errors.CompilerNotFoundError, errors.PlatformError):
+        return ""
 
 
 def extras() -> Iterator[Finding]:
