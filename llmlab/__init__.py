@@ -19,6 +19,7 @@ HOMES = {
     "dataset": "llmlab.data",
     "gpt2": "llmlab.models",
     "gradcheck": "llmlab",
+    "kernels": "llmlab",
     "ops": "llmlab",
 }
 

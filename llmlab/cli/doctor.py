@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
             mark, text = ("ok", finding.found) if finding.found else ("--", "not here")
             advice = "" if finding.found else f"; {finding.gives}"
             print(f"  {mark}  {finding.name:<12} {text}{advice}")
-    print("\n`llmlab train` runs without what is marked --; the chapters need the extra book and a C++ compiler.")
+    print("\n`llmlab train` runs without what is marked --; chapters need the extra book and a C++ compiler.")
     return 0
 
 
