@@ -128,9 +128,11 @@ enum Forward { PLAIN, BRANCH, RECOMPUTE };
 // A team takes one row. Its registers hold little else, so many teams are resident, and while some wait for their rows others
 // reduce or store theirs; a loop over rows with the next one fetched ahead needs twice the registers, and is slower.
 template <Forward KIND, class T, int E, int K, int W>
-__device__ __forceinline__ void forward_row(T* r, T* y, float* mean, float* rstd, const T* x, const T* branch, const T* weight,
-                                            const T* bias, const T* branch_bias, index_t N, int C, float eps) {
-  const int thread = threadIdx.x % (WARP * W), team = threadIdx.x / (WARP * W), teams = blockDim.x / (WARP * W);
+__device__ __forceinline__ void forward_row(
+    T* r, T* y, float* mean, float* rstd, const T* x, const T* branch, const T* weight, const T* bias,
+    const T* branch_bias, index_t N, int C, float eps) {
+  const int thread = threadIdx.x % (WARP * W), team = threadIdx.x / (WARP * W);
+  const int teams = blockDim.x / (WARP * W);
   const index_t row = static_cast<index_t>(blockIdx.x) * teams + team;
   const int columns = row < N ? C : 0;
   Row<T, E, K, W> now;
@@ -145,7 +147,8 @@ __device__ __forceinline__ void forward_row(T* r, T* y, float* mean, float* rstd
   float row_mean = 0.0f;
   if (KIND != RECOMPUTE) row_mean = team_sum<W>(sum_of(now), turn) / C;
   else if (row < N) row_mean = mean[row];
-  Statistics s = statistics(row_mean, team_sum<W>(sums_about(row_mean, now, thread, columns), turn), C, eps);
+  const float2 sums = team_sum<W>(sums_about(row_mean, now, thread, columns), turn);
+  Statistics s = statistics(row_mean, sums, C, eps);
   if (KIND == RECOMPUTE && row < N) s.rstd = rstd[row];
   store_normalised(y + row * C, now, weight, bias, s, thread, columns);
   if (KIND != RECOMPUTE && row < N && thread == 0) {
