@@ -15,7 +15,7 @@ INSTANCES = {
     "adamw": ["sum_squares<{1|4}>", "adamw_update<{T}, {1|4}>"],
     "attention": [
         "attention_forward<{T16}, 64, 2, 4, 64, 1>", "attention_forward<{T16}, {80|128}, 1, 4, 64, 1>",
-        "attention_backward_query<{T16}, 64, 2, 4, 64, 16, 1>",
+        "attention_backward_query<{T16}, 64, 1, 4, 64, 32, 3>",
         "attention_backward_query<{T16}, {80|128}, 1, 4, 64, 32, 1>",
         "attention_backward_key_value<{T16}, 64, 1, 4, 64, 16, 3>",
         "attention_backward_key_value<{T16}, {80|128}, 1, 4, 64, 16, 1>",

@@ -167,7 +167,7 @@ def test_numpy_and_cupy_do_not_mix():
 
 
 def test_code_that_is_no_text():
-    with pytest.raises(TypeError, match="code is None, needs to be CUDA"):
+    with pytest.raises(TypeError, match="code is None, needs to be the CUDA"):
         kernels.RawModule(code=None)
 
 
