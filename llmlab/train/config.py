@@ -65,7 +65,7 @@ class Optimizer:
 class Training:
     """How long, how much at once, and on what."""
 
-    steps: int = setting(1000, "optimizer steps", limits={">=": 1}, fixed=False)
+    steps: int = setting(900, "optimizer steps", limits={">=": 1}, fixed=False)
     B: int = setting(16, "batch: sequences computed at once", limits={">=": 1})
     accumulate: int = setting(1, "batches whose gradients make one step", limits={">=": 1})
     seed: int = setting(
