@@ -47,7 +47,8 @@ def floors(N: int, flops: float, bandwidth: float, parameters: int) -> dict[str,
         "residual_layernorm forward": 2 * L * 4 * N * C, "residual_layernorm backward": 2 * L * 4 * N * C,
         "gelu forward": L * 2 * N * 4 * C, "gelu backward": L * 3 * N * 4 * C,
         "cross_entropy forward_backward": 2 * N * V,
-        "layernorm forward": 2 * N * C, "layernorm backward": 4 * N * C,
+        "layernorm forward": 2 * N * C,
+        "layernorm backward": 4 * N * C,  # adds the stream's own gradient
         "embedding forward": N * C, "embedding backward": N * C,
     }
     table |= {kind: ("everything else", moved(numbers)) for kind, numbers in other.items()}
