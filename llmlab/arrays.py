@@ -10,6 +10,7 @@ import functools
 import math
 import sys
 import threading
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -19,12 +20,14 @@ import numpy as np
 __all__ = [
     "accumulation_dtype",
     "bfloat16",
+    "compute_capability",
     "dtype",
     "float16",
     "float32",
     "float64",
     "gpu_available",
     "namespace",
+    "row_chunks",
     "scratch",
     "scratch_bytes",
     "scratch_frame",
@@ -93,6 +96,20 @@ def gpu_available() -> bool:
         return False
 
 
+def compute_capability() -> tuple[int, int]:
+    """Of the current GPU, as (major, minor); (0, 0) without one.
+
+    >>> compute_capability() > (0, 0) or not gpu_available()
+    True
+    """
+    if not gpu_available():
+        return 0, 0
+    import cupy
+
+    digits = cupy.cuda.Device().compute_capability
+    return int(digits[:-1]), int(digits[-1])
+
+
 def to_numpy(x: Array) -> np.ndarray:
     """`x` on the host: itself if it is a NumPy array, a copy if it lives on a GPU.
 
@@ -100,6 +117,17 @@ def to_numpy(x: Array) -> np.ndarray:
     [0, 1, 2]
     """
     return x.get() if is_cupy(x) else np.asarray(x)
+
+
+def row_chunks(N: int, workspace: Array) -> Iterator[tuple[slice, Array]]:
+    """N rows, as many at a time as `workspace` has: a chunk's place among them, and the workspace for it.
+
+    >>> [(rows, len(part)) for rows, part in row_chunks(5, np.empty((3, 7)))]
+    [(slice(0, 3, None), 3), (slice(3, 5, None), 2)]
+    """
+    for start in range(0, N, max(1, len(workspace))):
+        end = min(start + len(workspace), N)
+        yield slice(start, end), workspace[:end - start]
 
 
 # Scratch memory. Large fresh arrays come from mmap and every page costs a fault on its first write, which is

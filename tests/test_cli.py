@@ -79,6 +79,8 @@ def test_flags_go_before_the_file(here, capsys):
         (["train", "--config", "bad.toml"], "unknown key 'stepps' in [training]; did you mean 'steps'?"),
         (["train", "--resume", "runs/none"], "not the folder of a run"),
         (["train", "--resume", "runs/taken", "--config", "bad.toml"], "leave --config out"),
+        (["train", "--resume", "runs/taken", "--model", "gpt2"], "leave --model out"),
+        (["train", "--model", "gpt3"], "invalid choice: 'gpt3'"),
         (["train", "--data", "t.txt", *TINY, "--workers", "3"], "workers = 3"),
         (["train", "--data", "t.txt", *TINY, "--prompt", ""], "prompt = ''"),
         (["sample", "runs/none"], "not the folder of a run"),
@@ -199,6 +201,15 @@ def test_memory_counts_parameters_and_says_what_the_engine_will_hold(capsys):
     _, out, _ = said(capsys, "memory")
     found = next(line for line in out.splitlines() if line.startswith("activations, peak")).split()
     assert [found[2], found[4]] == [f"{peak / 2**30:.3f}" for peak in peaks]
+
+
+def test_a_published_model_gives_its_sizes_and_rate_and_flags_go_before_it(here, monkeypatch):
+    begun = []
+    monkeypatch.setattr("llmlab.train.run.begin", lambda config: begun.append(config))
+    monkeypatch.setattr("llmlab.cli.train.train", lambda loop: 0)
+    assert cli.main(["train", "--model", "gpt2-medium", "--T", "256", "--data", "t.txt"]) == 0
+    m, o = begun[0].model, begun[0].optimizer
+    assert (m.L, m.H, m.C, m.T, m.init_std, o.lr) == (24, 16, 1024, 256, 0.02, 3e-4)
 
 
 @pytest.mark.parametrize(("precision", "each"), [("fp32", 16), ("bf16", 18), ("fp16", 18)])

@@ -10,6 +10,7 @@ from llmlab.models import gpt2
 from llmlab.precision import Precision
 from llmlab.train import settings
 from llmlab.train.config import SPECS, Config
+from llmlab.train.trainer import resolve_device, resolve_precision
 
 FLAGS = ("L", "H", "C", "T", "B", "dropout", "precision")
 OPENAI = {"V": 50257, "T": 1024}
@@ -33,7 +34,7 @@ def main(argv: list[str]) -> int:
     config = Config().updated(sizes)
     m = config.model
     graph = gpt2.build(gpt2.Config(V=V, T=m.T, L=m.L, H=m.H, C=m.C, dropout=m.dropout), config.training.B)
-    print(table(graph, config.training.precision))
+    print(table(graph, resolve_precision(config.training.precision, resolve_device("auto"))))
     return 0
 
 

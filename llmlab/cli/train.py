@@ -4,31 +4,38 @@ import time
 
 from llmlab.cli import Parser, printable
 from llmlab.train import run, settings
-from llmlab.train.config import SECTIONS, TITLES, Config, read
+from llmlab.train.config import PRESETS, SECTIONS, TITLES, Config, read
 from llmlab.train.loop import Loop, describe
 
 
 def main(argv: list[str]) -> int:
     parser = Parser(
         prog="llmlab train",
-        usage="%(prog)s [--data TEXT ...] [--steps N] [...]  or  %(prog)s --resume RUN [--steps N] [...]",
+        usage="%(prog)s [--data TEXT ...] [--model NAME] [...]  or  %(prog)s --resume RUN [--steps N] [...]",
         description="Train a GPT-2 on text. Without arguments: a small one, on Python's own documentation.",
         allow_abbrev=False,
     )
     parser.add_argument("--config", metavar="TOML", help="file with settings; flags given here go before it")
     parser.add_argument(
+        "--model",
+        choices=PRESETS,
+        help="sizes of a published model, and a learning rate for it; the text is still read byte by byte",
+    )
+    parser.add_argument(
         "--resume", metavar="RUN", help="folder of a run to go on with, from its newest state"
     )
     settings.add_arguments(parser, {s: (TITLES[s], specs.values()) for s, specs in SECTIONS.items()})
     given = vars(parser.parse_args(argv))
-    config, resume = given.pop("config"), given.pop("resume")
+    config, model, resume = given.pop("config"), given.pop("model"), given.pop("resume")
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     if resume:
-        if config:
-            parser.error("--resume takes the run's own configuration: leave --config out")
+        for flag, value in (("--config", config), ("--model", model)):
+            if value:
+                parser.error(f"--resume takes the run's own configuration: leave {flag} out")
         loop = run.resume(resume, given)
     else:
-        loop = run.begin((read(config) if config else Config()).updated(given))
+        start = read(config) if config else Config()
+        loop = run.begin(start.updated({**PRESETS.get(model, {}), **given}))
     return train(loop)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import tomli_w
 
 from llmlab.errors import UserError
+from llmlab.models import gpt2
 from llmlab.train import settings
 from llmlab.train.settings import setting
 
@@ -73,9 +74,10 @@ class Training:
     )
     device: str = setting("auto", "where to train", choices=("auto", "cpu", "cuda"), fixed=False)
     precision: str = setting(
-        "fp32",
-        "of activations and matrix products; the trained weights are fp32 always",
-        choices=("fp32", "bf16", "fp16"),
+        "auto",
+        "of activations and matrix products; the trained weights are fp32 always; auto: bf16 on a GPU that "
+        "has it, else fp32",
+        choices=("auto", "fp32", "bf16", "fp16"),
     )
     recompute: str = setting(
         "none",
@@ -169,6 +171,13 @@ class Config:
 SECTIONS = {f.name: {spec.name: spec for spec in fields(f.type)} for f in fields(Config)}
 TITLES = {f.name: f.type.__doc__ for f in fields(Config)}
 SPECS = {name: spec for specs in SECTIONS.values() for name, spec in specs.items()}
+
+
+LEARNING_RATES = {"gpt2": 6e-4, "gpt2-medium": 3e-4, "gpt2-large": 2.5e-4, "gpt2-xl": 2e-4}
+PRESETS = {
+    name: {**gpt2.SIZES[name], "T": 1024, "init_std": 0.02, "lr": lr} for name, lr in LEARNING_RATES.items()
+}
+"""The published sizes of GPT-2, with learning rates for such sizes (Brown et al. 2020, table 2.1)."""
 
 
 def read(path: str | Path) -> Config:

@@ -10,7 +10,7 @@ from llmlab.train import config as configuration
 from llmlab.train import folder, state
 from llmlab.train.config import SPECS, Config
 from llmlab.train.loop import Loop, prompt_tokens
-from llmlab.train.trainer import Trainer, resolve_device, resolve_workers
+from llmlab.train.trainer import Trainer, resolve_device, resolve_precision, resolve_workers
 
 
 def begin(config: Config) -> Loop:
@@ -85,5 +85,9 @@ def resolved(config: Config) -> Config:
     paths = config.data.data
     if not (len(paths) == 1 and paths[0] in corpora.NAMED):
         paths = tuple(str(Path(p).expanduser().absolute()) for p in paths)
-    workers = resolve_workers(training.workers, training.B, device)
-    return config.updated({"device": device, "workers": workers, "data": paths})
+    filled = {
+        "device": device,
+        "precision": resolve_precision(training.precision, device),
+        "workers": resolve_workers(training.workers, training.B, device),
+    }
+    return config.updated({**filled, "data": paths})

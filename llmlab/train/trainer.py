@@ -158,6 +158,13 @@ def resolve_device(device: str) -> str:
     return device
 
 
+def resolve_precision(precision: str, device: str) -> str:
+    """For "auto", bfloat16 on a GPU whose matrix units know it (Ampere and later), float32 elsewhere."""
+    if precision != "auto":
+        return precision
+    return "bf16" if device == "cuda" and arrays.compute_capability() >= (8, 0) else "fp32"
+
+
 def resolve_workers(workers: int, B: int, device: str) -> int:
     """Threads that share a batch: on a CPU as many as there are cores, but no more than 4 or than rows."""
     if device == "cuda":

@@ -20,6 +20,7 @@ def tiny(tmp_path, text):
             "data": (str(text),),
             "runs": str(tmp_path / "runs"),
             "device": "cpu",
+            "precision": "fp32",
             "workers": 2,
             "L": 1,
             "H": 2,

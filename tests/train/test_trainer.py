@@ -3,7 +3,8 @@ import pytest
 
 from llmlab.data import dataset
 from llmlab.errors import UserError
-from llmlab.train.trainer import IGNORED, Trainer, resolve_device, resolve_workers
+from llmlab.train import run
+from llmlab.train.trainer import IGNORED, Trainer, resolve_device, resolve_precision, resolve_workers
 
 
 @pytest.fixture
@@ -135,3 +136,26 @@ def test_devices_and_workers_are_resolved(monkeypatch):
     assert resolve_workers(0, 2, "cpu") == 2
     assert resolve_workers(7, 16, "cpu") == 7
     assert resolve_workers(0, 16, "cuda") == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "device", "capability", "found"),
+    [
+        ("auto", "cpu", (9, 0), "fp32"),
+        ("auto", "cuda", (8, 0), "bf16"),
+        ("auto", "cuda", (7, 5), "fp32"),
+        ("fp16", "cuda", (9, 0), "fp16"),
+        ("fp32", "cuda", (9, 0), "fp32"),
+    ],
+)
+def test_auto_takes_bf16_where_the_matrix_units_know_it(monkeypatch, asked, device, capability, found):
+    monkeypatch.setattr("llmlab.arrays.compute_capability", lambda: capability)
+    assert resolve_precision(asked, device) == found
+
+
+def test_a_run_keeps_the_precision_that_auto_found(tiny, monkeypatch):
+    monkeypatch.setattr("llmlab.train.run.resolve_precision", lambda asked, device: "bf16")
+    loop = run.begin(tiny.updated({"precision": "auto"}))
+    monkeypatch.undo()
+    assert loop.run()
+    assert run.resume(loop.folder.path, {"steps": 20}).config.training.precision == "bf16"
