@@ -89,11 +89,10 @@ def _adamw(n: int) -> tuple[str, int, Run, Run]:
     """Clipping by the global norm, AdamW, and the bfloat16 copy; PyTorch has all parameters in one tensor."""
     master, grad, m = (cupy.random.standard_normal(n, dtype=np.float32) for _ in range(3))
     v, copy = m * m, cupy.empty(n, ml_dtypes.bfloat16)
-    norm, step = cupy.empty(1, np.float32), cupy.zeros(1, np.int64)
+    norm, updates = cupy.empty(1, np.float32), cupy.zeros(1, np.int64)
 
     def ours() -> None:
-        adamw.global_norm(grad, norm=norm)
-        adamw.update(master, grad, m, v, copy, norm, step, 1e-4, 1.0, 0.9, 0.95, 1e-8, 0.1, 1.0, n)
+        adamw.step(master, grad, m, v, copy, updates, 1e-4, 1.0, 0.9, 0.95, 1e-8, 0.1, 1.0, n, norm=norm)
 
     parameter = torch.nn.Parameter(to_torch(master).clone())
     parameter.grad, low = to_torch(grad).clone(), to_torch(copy).clone()

@@ -52,7 +52,11 @@ def _wants_kernel(text: Callable, args: tuple, kwargs: dict) -> bool:
             "side with cupy.asarray or cupy.asnumpy"
         )
     if on_gpu or (on_host and emulation.active()):
-        return not any(value.dtype == float64 for value in values if hasattr(value, "dtype"))
+        return not any(
+            value.dtype == float64
+            for value in values
+            if hasattr(value, "dtype") and not isinstance(value, np.generic)  # a number, whatever its width
+        )
     return False
 
 

@@ -27,7 +27,7 @@ from llmlab.ops._precision import result
 if TYPE_CHECKING:
     from llmlab.parameters import Parameters
 
-__all__ = ["AdamW", "global_norm", "update"]
+__all__ = ["AdamW", "step"]
 
 _BLOCK = 1 << 17  # elements: what one pass over a block writes, the next still finds in the cache
 
@@ -44,40 +44,15 @@ def _number(x: float | Array) -> float:
     return float(x.item()) if hasattr(x, "item") else float(x)
 
 
-@checked(grad="P", norm="sum 1")
-@accelerated("adamw", "global_norm")
-def global_norm(grad: Array, inverse_scale: float | Array = 1.0, *, norm: Array | None = None) -> Array:
-    """√Σ (grad · inverse_scale)², of shape (1,), on the gradient's device.
-
-    The squares are summed in float64, so finite float32 gradients cannot overflow on the way, nor small ones
-    vanish; if any element is inf or NaN, so is the norm. Returned in the accumulation dtype.
-
-    >>> import numpy as np
-    >>> global_norm(np.array([3e20, 4e20], np.float32)).tolist() == [float(np.float32(5e20))]
-    True
-    """
-    xp = namespace(grad)
-    norm = result(norm, (1,), grad, accumulation_dtype(grad))
-    squares = xp.zeros((), np.float64)
-    for i in _blocks(grad):
-        with scratch_frame():
-            g = scratch(grad[i].shape, np.dtype(np.float64), grad)
-            g[...] = grad[i]
-            squares = squares + g @ g
-    # norm = √Σ grad² · inverse_scale
-    norm[...] = xp.sqrt(squares) * _number(inverse_scale)
-    return norm
-
-
-def _check_update(
-    master: Array, compute: Array | None, step: Array, lr: float | Array, inverse_scale: float | Array,
+def _check_step(
+    master: Array, compute: Array | None, updates: Array, lr: float | Array, inverse_scale: float | Array,
     beta1: float, beta2: float, eps: float, weight_decay: float, clip: float, decay_end: int, **_,
 ) -> None:
     shape = getattr(compute, "shape", None)
     if compute is not None and shape != master.shape:
         raise ValueError(f"compute has shape {shape}, needs {master.shape} as master")
-    if getattr(step, "shape", None) != (1,) or step.dtype != np.int64:
-        raise TypeError(f"step is {step!r}, needs to be an int64 array of one element, as it is counted up")
+    if getattr(updates, "shape", None) != (1,) or updates.dtype != np.int64:
+        raise TypeError(f"updates is {updates!r}, needs to be int64 of shape (1,), to be counted up")
     integer("decay_end", decay_end, 0, len(master))
     between("beta1", beta1, 0, 1, closed=True)
     between("beta2", beta2, 0, 1, closed=True)
@@ -90,34 +65,42 @@ def _check_update(
             between(name, value, 0, closed=True)
 
 
-@checked(_check_update, master="P", grad="P", m="P", v="P", norm="1")
-@accelerated("adamw", "update")
-def update(
-    master: Array, grad: Array, m: Array, v: Array, compute: Array | None, norm: Array, step: Array,
+@checked(_check_step, master="P", grad="P", m="P", v="P", norm="sum 1")
+@accelerated("adamw", "step")
+def step(
+    master: Array, grad: Array, m: Array, v: Array, compute: Array | None, updates: Array,
     lr: float | Array, inverse_scale: float | Array, beta1: float, beta2: float, eps: float,
-    weight_decay: float, clip: float, decay_end: int,
-) -> None:
-    """One AdamW update, in place.
+    weight_decay: float, clip: float, decay_end: int, *, norm: Array | None = None,
+) -> Array:
+    """One AdamW step, in place, unless the norm of the gradient is not finite; returns that norm.
 
-    master, grad, m, v: (P,), all float32 or all float64. compute: (P,) in any dtype, receives the new master,
-    rounded; None, or master itself, if there is no copy. norm: (1,), from `global_norm` with the same
-    inverse_scale. step: (1,) int64, the number of updates made before, raised by one. lr and inverse_scale:
-    numbers, or arrays of one element. clip: the largest norm let through; math.inf for all. decay_end: weight
-    decay acts on master[:decay_end].
+    Args:
+        master, grad, m, v: (P,), all float32 or all float64.
+        compute: (P,) in any dtype, receives the new master, rounded; None, or master itself, if there is no
+            copy.
+        updates: (1,) int64, the number of updates made before, raised by one if this one is made.
+        lr, inverse_scale: numbers, or arrays of one element; the gradient is grad · inverse_scale.
+        clip: the largest norm let through; math.inf for all.
+        decay_end: weight decay acts on master[:decay_end].
+
+    Returns:
+        norm: (1,) in the accumulation dtype, that of the gradient before clipping.
 
     >>> import numpy as np
-    >>> p, m, v, step = np.ones(1), np.zeros(1), np.zeros(1), np.zeros(1, np.int64)
-    >>> g = np.array([0.5])
-    >>> update(p, g, m, v, None, global_norm(g), step, 0.01, 1.0, 0.9, 0.999, 1e-8, 0.1, np.inf, 1)
-    >>> p.round(10).tolist(), int(step[0])
-    ([0.9890000002], 1)
+    >>> p, m, v, updates = np.ones(1), np.zeros(1), np.zeros(1), np.zeros(1, np.int64)
+    >>> norm = step(p, np.array([0.5]), m, v, None, updates, 0.01, 1.0, 0.9, 0.999, 1e-8, 0.1, np.inf, 1)
+    >>> p.round(10).tolist(), int(updates[0]), norm.tolist()
+    ([0.9890000002], 1, [0.5])
     """
+    norm = result(norm, (1,), master, accumulation_dtype(master))
+    scale = _number(inverse_scale)
+    norm[...] = _root_of_squares(grad) * scale
     length = _number(norm)
     if not math.isfinite(length):
-        return
-    step += 1
-    t, lr = int(step.item()), _number(lr)
-    scale = _number(inverse_scale) * (clip / length if length > clip else 1.0)
+        return norm
+    updates += 1
+    t, lr = int(updates.item()), _number(lr)
+    scale *= clip / length if length > clip else 1.0
     for i in _blocks(master):
         with scratch_frame():
             decayed = slice(i.start, max(i.start, min(i.stop, decay_end)))
@@ -125,6 +108,19 @@ def update(
             _move(master[i], grad[i], m[i], v[i], t, lr, scale, beta1, beta2, eps)
             if compute is not None and compute is not master:
                 compute[i] = master[i]
+    return norm
+
+
+def _root_of_squares(grad: Array) -> Array:
+    """√Σ grad², summed in float64: finite float32 gradients cannot overflow, nor small ones vanish."""
+    xp = namespace(grad)
+    squares = xp.zeros((), np.float64)
+    for i in _blocks(grad):
+        with scratch_frame():
+            g = scratch(grad[i].shape, np.dtype(np.float64), grad)
+            g[...] = grad[i]
+            squares = squares + g @ g
+    return xp.sqrt(squares)
 
 
 def _move(
@@ -201,10 +197,9 @@ class AdamW:
         was changed. The same buffer is returned at each step.
         """
         params = self.params
-        global_norm(params.gradient, inverse_scale, norm=self.norm)
-        update(params.master, params.gradient, self.m, self.v, params.compute, self.norm, self.updates, lr,
-               inverse_scale, *self.betas, self.eps, self.weight_decay, self.clip, params.decay_end)
-        return self.norm
+        return step(params.master, params.gradient, self.m, self.v, params.compute, self.updates, lr,
+                    inverse_scale, *self.betas, self.eps, self.weight_decay, self.clip, params.decay_end,
+                    norm=self.norm)
 
     @property
     def state(self) -> dict[str, Any]:

@@ -30,11 +30,9 @@ def step(
 ):
     """One step on the backend; returns the norm, the buffers after it, and the count of updates."""
     counter = backend.array(np.array([updates]))
-    norm = backend(adamw.global_norm, arrays[1], inverse_scale)
-    backend(
-        lambda *a: adamw.update(*a) or a[0], *arrays, compute, backend.array(norm), counter, lr,
-        inverse_scale, *BETAS, eps, decay, clip, decay_end,
-    )  # fmt: skip
+    norm = backend(
+        adamw.step, *arrays, compute, counter, lr, inverse_scale, *BETAS, eps, decay, clip, decay_end
+    )
     return norm[0], [to_numpy(a).copy() for a in arrays], int(counter[0])
 
 
@@ -46,9 +44,8 @@ def test_against_float64(backend, dtype, n, decay_end, offset):
     compute = backend.array(np.zeros(n, dtype), offset)
     norm, after, updates = step(backend, at, compute, 0.5, decay_end=decay_end, updates=3)
     wide = [a.astype(np.float64) for a in arrays]
-    norm_64 = adamw.global_norm.text(wide[1], 0.5)
     counter = np.array([3])
-    adamw.update.text(*wide, None, norm_64, counter, 0.01, 0.5, *BETAS, 1e-8, 0.1, 1.0, decay_end)
+    norm_64 = adamw.step.text(*wide, None, counter, 0.01, 0.5, *BETAS, 1e-8, 0.1, 1.0, decay_end)
     assert updates == counter[0] == 4
     np.testing.assert_allclose(norm, norm_64[0], rtol=1e-6)
     for result, reference in zip(after, wide):
@@ -62,11 +59,8 @@ def test_golden_trajectory(backend):
         zip([0.5, -0.25, 0.0], [0.9890000002, 0.9853476299, 0.9823034893])
     ):
         arrays[1][...] = gradient
-        norm = backend.array(backend(adamw.global_norm, arrays[1]))
-        backend(
-            lambda *a: adamw.update(*a) or a[0], *arrays, None, norm, backend.array(np.array([t])), 0.01, 1.0,
-            0.9, 0.999, 1e-8, 0.1, np.inf, 1,
-        )  # fmt: skip
+        counter = backend.array(np.array([t]))
+        backend(adamw.step, *arrays, None, counter, 0.01, 1.0, 0.9, 0.999, 1e-8, 0.1, np.inf, 1)
         np.testing.assert_allclose(to_numpy(arrays[0]), expected, rtol=2e-7)
 
 
@@ -84,8 +78,10 @@ def test_golden_trajectory(backend):
     ],
 )
 def test_norm(backend, gradient, inverse_scale, norm):
-    result = backend(adamw.global_norm, backend.array(np.array(gradient, np.float32)), inverse_scale)
-    np.testing.assert_allclose(result[0], norm, rtol=1e-6)
+    arrays = [backend.array(np.array(gradient, np.float32)) for _ in range(4)]
+    result, _, updates = step(backend, arrays, inverse_scale=inverse_scale)
+    np.testing.assert_allclose(result, norm, rtol=1e-6)
+    assert updates == np.isfinite(norm)
 
 
 @pytest.mark.parametrize("bad", [np.inf, np.nan])
@@ -109,6 +105,23 @@ def test_scalars_may_lie_on_the_device(backend):
         np.testing.assert_array_equal(first, second)
 
 
+def test_numbers_of_any_width_launch_the_kernels():
+    """float64 arrays run the text; a float64 number beside float32 arrays is a number."""
+    updates, lr, inverse_scale = np.zeros(1, np.int64), np.float64(0.1), np.float64(1)
+    with kernels.emulated("profile") as profiles:
+        adamw.step(*buffers(5), None, updates, lr, inverse_scale, *BETAS, 1e-8, 0.1, 1.0, 5)
+    assert len(profiles) == 2
+
+
+def test_a_refused_step_is_not_counted(backend):
+    arrays, counter = [backend.array(a) for a in buffers(9)], backend.array(np.array([7]))
+    settings = None, counter, 0.01, 1.0, *BETAS, 1e-8, 0.1, 1.0, 9
+    for gradient, count in ((1, 8), (np.inf, 8), (np.nan, 8), (1, 9)):
+        arrays[1][...] = gradient
+        backend(adamw.step, *arrays, *settings)
+        assert int(counter[0]) == count
+
+
 def test_a_short_gradient_is_not_touched_by_clipping(backend):
     runs = []
     for clip in 1.0, np.inf:
@@ -120,13 +133,12 @@ def test_a_short_gradient_is_not_touched_by_clipping(backend):
 
 def test_each_buffer_is_read_and_written_once():
     n = 1024
-    master, grad, m, v = buffers(n)
-    compute, norm = np.zeros(n, np.float16), np.ones(1, np.float32)
+    arrays, compute, updates = buffers(n), np.zeros(n, np.float16), np.zeros(1, np.int64)
     with kernels.emulated("profile") as profiles:
-        adamw.update(
-            master, grad, m, v, compute, norm, np.zeros(1, np.int64), 0.01, 1.0, *BETAS, 1e-8, 0.1, 1.0, n
-        )
-    traffic = profiles[-1].arrays
+        adamw.step(*arrays, compute, updates, 0.01, 1.0, *BETAS, 1e-8, 0.1, 1.0, n)
+    of_norm, of_update = profiles  # the whole step is two launches
+    assert of_norm.arrays["grad"].read == 4 * n
+    traffic = of_update.arrays
     for name in "master", "grad", "m", "v":
         assert traffic[name].read == 4 * n
     for name in "master", "m", "v":
@@ -142,9 +154,8 @@ def test_more_than_two_billion_elements():
     n = 2**31 + 1025
     master, grad, m, v = (cp.full(n, value, np.float32) for value in (1, 0.5, 0, 0))
     compute, counter = cp.zeros(n, np.float16), cp.zeros(1, np.int64)
-    norm = adamw.global_norm(grad)
+    norm = adamw.step(master, grad, m, v, compute, counter, 0.01, 1.0, *BETAS, 1e-8, 0.1, np.inf, n)
     np.testing.assert_allclose(float(norm[0]), 0.5 * np.sqrt(n), rtol=1e-6)
-    adamw.update(master, grad, m, v, compute, norm, counter, 0.01, 1.0, *BETAS, 1e-8, 0.1, np.inf, n)
     for buffer in master, m, v, compute:
         assert float(buffer[0]) != 1
         assert (buffer[-2000:] == buffer[0]).all()
