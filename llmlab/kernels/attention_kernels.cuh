@@ -80,29 +80,45 @@ __device__ __forceinline__ void hide_future(float (&s)[M][N][4], int first_row, 
       }
 }
 
+// What a block of queries walks over: a tile of keys and one of values in shared memory, in two stages. While the block
+// works on one stage, the other is on its way.
+template <class T, int D, int KEYS, int THREADS> struct KeyValueTiles {
+  static constexpr int TILE = TILE_SIZE<D, KEYS>;
+  T* shared;
+  Head<const T> k, v;
+  __device__ __forceinline__ T* keys(int stage) const { return shared + stage * 2 * TILE; }
+  __device__ __forceinline__ T* values(int stage) const { return keys(stage) + TILE; }
+  __device__ __forceinline__ void copy(int stage, int key) const {
+    copy_tile<D, KEYS, THREADS>(keys(stage), k, key);
+    copy_tile<D, KEYS, THREADS>(values(stage), v, key);
+    cp_async_commit();
+  }
+};
+
+// A warp's queries begin at `first`. The keys before block_end are seen by some query of the block, those before group_end by
+// some of the warps that multiply together.
+template <int M> struct QueryRows {
+  int first, group_end, block_end;
+  template <int D> __device__ __forceinline__ QueryRows(const Place<D>& place) {
+    const int block_first = place.last_tile_first();
+    first = block_first + 16 * M * (threadIdx.x / WARP);
+    group_end = first / GROUP_ROWS<M> * GROUP_ROWS<M> + GROUP_ROWS<M>;
+    block_end = min(block_first + place.rows, place.length);
+  }
+};
+
 // BLOCKS fit on a multiprocessor at once: the compiler keeps to the registers that leaves.
 template <class T, int D, int M, int WARPS, int KEYS, int BLOCKS>
 __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
 attention_forward(const T* __restrict__ qkv, T* __restrict__ y, float* __restrict__ lse, int heads, int length,
                   float scale) {
-  constexpr int QUERIES = 16 * M * WARPS, THREADS = 32 * WARPS, TILE = TILE_SIZE<D, KEYS>;
   extern __shared__ __align__(1024) unsigned char shared[];
-  T* tiles = reinterpret_cast<T*>(shared);  // two stages of (keys, values)
-
-  const Place<D> place(heads, length, QUERIES);
-  const auto q = place.queries(qkv), k = place.keys(qkv), v = place.values(qkv);
-  const int block_first = place.last_tile_first(), block_end = min(block_first + QUERIES, length);
-  const int first = block_first + 16 * M * (threadIdx.x / WARP);
-  const int group_end = first / GROUP_ROWS<M> * GROUP_ROWS<M> + GROUP_ROWS<M>;
-
-  auto copy = [&](int stage, int key) {
-    copy_tile<D, KEYS, THREADS>(tiles + stage * 2 * TILE, k, key);
-    copy_tile<D, KEYS, THREADS>(tiles + stage * 2 * TILE + TILE, v, key);
-    cp_async_commit();
-  };
-  copy(0, 0);
+  const Place<D> place(heads, length, 16 * M * WARPS);
+  const auto [first, group_end, block_end] = QueryRows<M>(place);
+  const KeyValueTiles<T, D, KEYS, 32 * WARPS> tiles{reinterpret_cast<T*>(shared), place.keys(qkv), place.values(qkv)};
+  tiles.copy(0, 0);
   unsigned queries[M][PADDED<D> / 16][4];
-  load_operand<D>(queries, q, first);
+  load_operand<D>(queries, place.queries(qkv), first);
   float out[M][PADDED<D> / 8][4] = {}, maximum[M][2], sum[M][2];  // out and sum are relative to exp(maximum)
 #pragma unroll
   for (int m = 0; m < M; m++)
@@ -112,9 +128,9 @@ attention_forward(const T* __restrict__ qkv, T* __restrict__ y, float* __restric
 
   for (int key = 0, stage = 0; key < block_end; key += KEYS, stage ^= 1) {
     wait_for_tile();  // and behind its barrier, nobody reads the other stage any more
-    if (key + KEYS < block_end) copy(stage ^ 1, key + KEYS);
+    if (key + KEYS < block_end) tiles.copy(stage ^ 1, key + KEYS);
     if (key >= group_end) continue;
-    const T *keys = tiles + stage * 2 * TILE, *values = keys + TILE;
+    const T *keys = tiles.keys(stage), *values = tiles.values(stage);
 
     float p[M][KEYS / 8][4];
     multiply_transposed<D, KEYS>(p, queries, keys, 0);
@@ -166,24 +182,13 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
 attention_backward_query(const T* __restrict__ dy, const T* __restrict__ qkv, const T* __restrict__ y,
                          const float* __restrict__ lse, T* __restrict__ dqkv, float* __restrict__ statistics, int heads,
                          int length, int padded, float scale) {
-  constexpr int QUERIES = 16 * M * WARPS, THREADS = 32 * WARPS, TILE = TILE_SIZE<D, KEYS>;
   extern __shared__ __align__(1024) unsigned char shared[];
-  T* tiles = reinterpret_cast<T*>(shared);  // two stages of (keys, values)
-
-  const Place<D> place(heads, length, QUERIES);
-  const auto q = place.queries(qkv), k = place.keys(qkv), v = place.values(qkv);
-  const int block_first = place.last_tile_first(), block_end = min(block_first + QUERIES, length);
-  const int first = block_first + 16 * M * (threadIdx.x / WARP);
-  const int group_end = first / GROUP_ROWS<M> * GROUP_ROWS<M> + GROUP_ROWS<M>;
-
-  auto copy = [&](int stage, int key) {
-    copy_tile<D, KEYS, THREADS>(tiles + stage * 2 * TILE, k, key);
-    copy_tile<D, KEYS, THREADS>(tiles + stage * 2 * TILE + TILE, v, key);
-    cp_async_commit();
-  };
-  copy(0, 0);
+  const Place<D> place(heads, length, 16 * M * WARPS);
+  const auto [first, group_end, block_end] = QueryRows<M>(place);
+  const KeyValueTiles<T, D, KEYS, 32 * WARPS> tiles{reinterpret_cast<T*>(shared), place.keys(qkv), place.values(qkv)};
+  tiles.copy(0, 0);
   unsigned queries[M][PADDED<D> / 16][4], gradients[M][PADDED<D> / 16][4], outputs[M][PADDED<D> / 16][4];
-  load_operand<D>(queries, q, first);
+  load_operand<D>(queries, place.queries(qkv), first);
   load_operand<D>(gradients, place.plain(dy), first);
   load_operand<D>(outputs, place.plain(y), first);
   float lse2[M][2], delta[M][2];
@@ -207,8 +212,8 @@ attention_backward_query(const T* __restrict__ dy, const T* __restrict__ qkv, co
 
   for (int key = 0, stage = 0; key < block_end; key += KEYS, stage ^= 1) {
     wait_for_tile();
-    if (key + KEYS < block_end) copy(stage ^ 1, key + KEYS);
-    const T *keys = tiles + stage * 2 * TILE, *values = keys + TILE;
+    if (key + KEYS < block_end) tiles.copy(stage ^ 1, key + KEYS);
+    const T *keys = tiles.keys(stage), *values = tiles.values(stage);
 #pragma unroll
     for (int c = 0; c < KEYS; c += CHUNK) {
       if (key + c >= group_end) break;

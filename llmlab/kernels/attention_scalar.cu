@@ -21,6 +21,21 @@ __device__ __forceinline__ void load_rows(float* to, Head<const T> head, int fir
   }
 }
 
+// Tiles of two heads in shared memory, and behind them where each warp exchanges its weights.
+template <int D> struct Tiles {
+  float *one, *other, *exchange;
+  __device__ __forceinline__ explicit Tiles(float* shared)
+      : one(shared), other(one + TILE * STRIDE<D>), exchange(other + TILE * STRIDE<D> + threadIdx.x / WARP * ROWS * TILE) {}
+
+  // Between barriers: others may still be reading the tiles before, and all wait for these.
+  template <class T> __device__ __forceinline__ void load(Head<const T> of_one, Head<const T> of_other, int row) const {
+    __syncthreads();
+    load_rows<D, TILE>(one, of_one, row);
+    load_rows<D, TILE>(other, of_other, row);
+    __syncthreads();
+  }
+};
+
 // s[r] = rows[r] . other
 template <int D> __device__ __forceinline__ void dot(float (&s)[ROWS], const float* rows, const float* other) {
 #pragma unroll
@@ -74,9 +89,7 @@ attention_scalar_forward(const T* __restrict__ qkv, T* __restrict__ y, float* __
                          float scale) {
   extern __shared__ __align__(16) float shared[];
   float* queries = shared;
-  float* keys = queries + BLOCK_ROWS * STRIDE<D>;
-  float* values = keys + TILE * STRIDE<D>;
-  float* exchange = values + TILE * STRIDE<D> + threadIdx.x / WARP * ROWS * TILE;
+  const Tiles<D> tiles(queries + BLOCK_ROWS * STRIDE<D>);
 
   const Place<D> place(heads, length, BLOCK_ROWS);
   const auto k = place.keys(qkv), v = place.values(qkv);
@@ -89,12 +102,9 @@ attention_scalar_forward(const T* __restrict__ qkv, T* __restrict__ y, float* __
   for (int r = 0; r < ROWS; r++) maximum[r] = Max::neutral(), sum[r] = 0.0f;
 
   for (int key = 0; key < end; key += TILE) {
-    __syncthreads();
-    load_rows<D, TILE>(keys, k, key);
-    load_rows<D, TILE>(values, v, key);
-    __syncthreads();
+    tiles.load(k, v, key);
     float p[ROWS];
-    dot<D>(p, queries + warp * ROWS * STRIDE<D>, keys + lane() * STRIDE<D>);
+    dot<D>(p, queries + warp * ROWS * STRIDE<D>, tiles.one + lane() * STRIDE<D>);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
       const float s = key + lane() <= first + r ? p[r] * scale : Max::neutral();
@@ -105,7 +115,7 @@ attention_scalar_forward(const T* __restrict__ qkv, T* __restrict__ y, float* __
 #pragma unroll
       for (int c = 0; c < COLUMNS<D>; c++) out[r][c] *= rescale;
     }
-    add_weighted<D>(out, p, values, exchange);
+    add_weighted<D>(out, p, tiles.other, tiles.exchange);
   }
   float inverse[ROWS];
 #pragma unroll
@@ -126,9 +136,7 @@ attention_scalar_backward_query(const T* __restrict__ dy, const T* __restrict__ 
   extern __shared__ __align__(16) float shared[];
   float* queries = shared;
   float* gradients = queries + BLOCK_ROWS * STRIDE<D>;
-  float* keys = gradients + BLOCK_ROWS * STRIDE<D>;
-  float* values = keys + TILE * STRIDE<D>;
-  float* exchange = values + TILE * STRIDE<D> + threadIdx.x / WARP * ROWS * TILE;
+  const Tiles<D> tiles(gradients + BLOCK_ROWS * STRIDE<D>);
 
   const Place<D> place(heads, length, BLOCK_ROWS);
   const auto k = place.keys(qkv), v = place.values(qkv);
@@ -153,19 +161,16 @@ attention_scalar_backward_query(const T* __restrict__ dy, const T* __restrict__ 
   }
 
   for (int key = 0; key < end; key += TILE) {
-    __syncthreads();
-    load_rows<D, TILE>(keys, k, key);
-    load_rows<D, TILE>(values, v, key);
-    __syncthreads();
+    tiles.load(k, v, key);
     float s[ROWS], ds[ROWS];
-    dot<D>(s, queries + warp * ROWS * STRIDE<D>, keys + lane() * STRIDE<D>);
-    dot<D>(ds, gradients + warp * ROWS * STRIDE<D>, values + lane() * STRIDE<D>);
+    dot<D>(s, queries + warp * ROWS * STRIDE<D>, tiles.one + lane() * STRIDE<D>);
+    dot<D>(ds, gradients + warp * ROWS * STRIDE<D>, tiles.other + lane() * STRIDE<D>);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
       const float p = key + lane() <= first + r ? expf(s[r] * scale - row_lse[r]) : 0.0f;
       ds[r] = p * (ds[r] - delta[r]);
     }
-    add_weighted<D>(dq, ds, keys, exchange);
+    add_weighted<D>(dq, ds, tiles.one, tiles.exchange);
   }
   store_rows<D>(place.queries(dqkv), first, dq, factor);
 }
@@ -179,9 +184,7 @@ attention_scalar_backward_key_value(const T* __restrict__ dy, const T* __restric
   extern __shared__ __align__(16) float shared[];
   float* keys = shared;
   float* values = keys + BLOCK_ROWS * STRIDE<D>;
-  float* queries = values + BLOCK_ROWS * STRIDE<D>;
-  float* gradients = queries + TILE * STRIDE<D>;
-  float* exchange = gradients + TILE * STRIDE<D> + threadIdx.x / WARP * ROWS * TILE;
+  const Tiles<D> tiles(values + BLOCK_ROWS * STRIDE<D>);
 
   const Place<D> place(heads, length, BLOCK_ROWS);
   const auto q = place.queries(qkv), g = place.plain(dy);
@@ -194,23 +197,20 @@ attention_scalar_backward_key_value(const T* __restrict__ dy, const T* __restric
 #pragma unroll
   for (int r = 0; r < ROWS; r++) factor[r] = scale, one[r] = 1.0f;
   for (int query = block_first / TILE * TILE; query < length; query += TILE) {
-    __syncthreads();
-    load_rows<D, TILE>(queries, q, query);
-    load_rows<D, TILE>(gradients, g, query);
-    __syncthreads();
+    tiles.load(q, g, query);
     const int row = query + lane();
     const float* of_row = statistics + (place.head * padded + row) * 2;
     const float row_lse = row < length ? of_row[0] : 0.0f, delta = row < length ? of_row[1] : 0.0f;
     float p[ROWS], ds[ROWS];
-    dot<D>(p, keys + warp * ROWS * STRIDE<D>, queries + lane() * STRIDE<D>);
-    dot<D>(ds, values + warp * ROWS * STRIDE<D>, gradients + lane() * STRIDE<D>);
+    dot<D>(p, keys + warp * ROWS * STRIDE<D>, tiles.one + lane() * STRIDE<D>);
+    dot<D>(ds, values + warp * ROWS * STRIDE<D>, tiles.other + lane() * STRIDE<D>);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
       p[r] = row < length && row >= first + r ? expf(p[r] * scale - row_lse) : 0.0f;
       ds[r] = p[r] * (ds[r] - delta);
     }
-    add_weighted<D>(dv, p, gradients, exchange);
-    add_weighted<D>(dk, ds, queries, exchange);
+    add_weighted<D>(dv, p, tiles.other, tiles.exchange);
+    add_weighted<D>(dk, ds, tiles.one, tiles.exchange);
   }
   store_rows<D>(place.keys(dqkv), first, dk, factor);
   store_rows<D>(place.values(dqkv), first, dv, one);
