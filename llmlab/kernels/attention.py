@@ -64,6 +64,10 @@ def chosen(qkv: Array, heads: int) -> str:
 def forward(
     qkv: Array, heads: int, *, y: Array | None = None, lse: Array | None = None
 ) -> tuple[Array, Array]:
+    """Launches one kernel of the implementation that `chosen` names; returns y and lse, in float32.
+
+    NotImplemented where only the text can do it. ValueError if the setting names what cannot.
+    """
     B, T, C = qkv.shape[0], qkv.shape[1], qkv.shape[2] // 3
     y = guards.result("y", y, (B, T, C), qkv.dtype, like=qkv)
     lse = guards.result("lse", lse, (B, heads, T), float32, like=qkv)
@@ -84,6 +88,10 @@ def forward(
 def backward(
     dy: Array, qkv: Array, y: Array, lse: Array, heads: int, *, dqkv: Array | None = None
 ) -> Array:
+    """Launches two passes: dq, with what the second needs of each query; then dk and dv. Returns dqkv.
+
+    dqkv is another buffer than qkv, which both passes read. y and lse are from any implementation.
+    """
     B, T, C = y.shape
     dqkv = guards.result("dqkv", dqkv, qkv.shape, qkv.dtype, like=qkv)
     if dqkv.size == 0:

@@ -21,6 +21,10 @@ def forward(
     *,
     y: Array | None = None,
 ) -> Array:
+    """Launches ``dropout``, which draws the mask as it goes; returns y.
+
+    A step on the device is read there, so that a recorded graph draws a new mask at each replay.
+    """
     return _masked("y", y, x, p, seed, step, layer, offset)
 
 
@@ -34,6 +38,7 @@ def backward(
     *,
     dx: Array | None = None,
 ) -> Array:
+    """Launches ``dropout`` on dy: the same numbers draw the same mask. Returns dx."""
     return _masked("dx", dx, dy, p, seed, step, layer, offset)
 
 

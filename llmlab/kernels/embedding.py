@@ -14,6 +14,7 @@ _CHUNK, _AHEAD = 32, 4  # as in embedding.cu
 
 
 def forward(tokens: Array, wte: Array, wpe: Array, *, x: Array | None = None) -> Array:
+    """Launches ``embedding_forward``, tokens of any integer dtype; returns x."""
     x = guards.result("x", x, (*tokens.shape, wte.shape[1]), wte.dtype, like=wte)
     if x.size == 0:
         return x
@@ -38,6 +39,10 @@ def backward(
     dwte: Array | None = None,
     dwpe: Array | None = None,
 ) -> tuple[Array, Array]:
+    """Launches the sums over positions, the counting sort of the tokens, and the sums over its runs.
+
+    Adds to dwte and dwpe, float32 and contiguous, or to zeros, and returns them. At most 2³¹ - 1 tokens.
+    """
     dwte, dwpe = gradient(dwte, wte), gradient(dwpe, wpe)
     if dx.size == 0:
         return dwte, dwpe

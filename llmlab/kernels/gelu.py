@@ -15,6 +15,7 @@ _BLOCKS_PER_MULTIPROCESSOR = 3  # in backward: as many as run at once, since eac
 
 
 def forward(x: Array, bias: Array | None = None, *, y: Array | None = None) -> Array:
+    """Launches ``gelu_forward``, the bias added on the way if there is one; returns y."""
     y = guards.result("y", y, x.shape, x.dtype, like=x)
     if x.size == 0:
         return y
@@ -30,6 +31,10 @@ def forward(x: Array, bias: Array | None = None, *, y: Array | None = None) -> A
 def backward(
     dy: Array, x: Array, bias: Array | None = None, *, dx: Array | None = None, dbias: Array | None = None
 ) -> tuple[Array, Array | None]:
+    """Launches ``gelu_backward`` and, with a bias, the sum of its blocks' sums.
+
+    Returns dx, and dbias in float32, added to what is given; None without a bias.
+    """
     dx = guards.result("dx", dx, x.shape, x.dtype, like=x)
     if bias is not None and dbias is None:
         dbias = namespace(x).zeros(bias.shape, float32)

@@ -25,6 +25,10 @@ def forward(
     mean: Array | None = None,
     rstd: Array | None = None,
 ) -> tuple[Array, Array, Array]:
+    """Launches ``layernorm_forward``, or the wide one for rows that registers do not hold.
+
+    Returns y, and mean and rstd in float32.
+    """
     y = guards.result("y", y, x.shape, x.dtype, like=x)
     mean = guards.result("mean", mean, x.shape[:-1], float32, like=x)
     rstd = guards.result("rstd", rstd, x.shape[:-1], float32, like=x)
@@ -53,6 +57,7 @@ def recompute(
     *,
     y: Array | None = None,
 ) -> Array:
+    """Launches ``layernorm_recompute``: y as forward wrote it, bit for bit, from its mean and rstd."""
     y = guards.result("y", y, x.shape, x.dtype, like=x)
     if x.size:
         x, weight, bias, mean, rstd = map(guards.contiguous, (x, weight, bias, mean, rstd))
@@ -81,6 +86,7 @@ def backward(
     dweight: Array | None = None,
     dbias: Array | None = None,
 ) -> tuple[Array, Array, Array]:
+    """Launches `backward_rows`; returns dx, and dweight and dbias in float32, added to what is given."""
     dx = guards.result("dx", dx, x.shape, x.dtype, like=x)
     dweight = gradient(dweight, weight)
     dbias = gradient(dbias, weight)

@@ -13,6 +13,7 @@ _THREADS = 128
 
 
 def forward(x: Array, branch: Array, *, y: Array | None = None) -> Array:
+    """Launches ``residual_forward``; returns y."""
     y = guards.result("y", y, x.shape, x.dtype, like=x)
     if x.size == 0:
         return y
@@ -26,4 +27,5 @@ def forward(x: Array, branch: Array, *, y: Array | None = None) -> Array:
 
 
 def backward(dy: Array, *, dx: Array | None = None, dbranch: Array | None = None) -> NotImplementedType:
-    return NotImplemented  # dx and dbranch are dy, or copies of it: nothing that a kernel could do better
+    """Launches nothing, NotImplemented: dx and dbranch are dy, or copies, which no kernel makes better."""
+    return NotImplemented

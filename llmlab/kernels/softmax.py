@@ -16,6 +16,7 @@ _KEPT_BYTES = 100 * 1024  # of a long row in shared memory: two blocks fit a mul
 
 
 def forward(x: Array, *, y: Array | None = None) -> Array:
+    """Launches ``softmax_forward``, or the long one for rows that registers do not hold; returns y."""
     y = guards.result("y", y, x.shape, x.dtype, like=x)
     if x.size:
         _launch("softmax_forward", y, guards.contiguous(x))
@@ -23,6 +24,7 @@ def forward(x: Array, *, y: Array | None = None) -> Array:
 
 
 def backward(dy: Array, y: Array, *, dx: Array | None = None) -> Array:
+    """Launches ``softmax_backward``, or the long one; returns dx."""
     dx = guards.result("dx", dx, y.shape, y.dtype, like=y)
     if y.size:
         _launch("softmax_backward", dx, guards.contiguous(dy), guards.contiguous(y))
