@@ -84,7 +84,8 @@ def draw_loss(
             color="#555555",
         )
     last = train[-1][0] if train else 1
-    axes.set(xlabel="step", ylabel="loss (nats per token)", title=title, xlim=(0, last))
+    axes.set(xlabel="step", ylabel="loss (nats per token)", xlim=(0, last))
+    axes.set_title(title, loc="left", fontsize=11)
     axes.spines[["top", "right"]].set_visible(False)
     if train or held_out:
         axes.legend(frameon=False, loc="upper right", bbox_to_anchor=(1, 0.8))
