@@ -1,5 +1,6 @@
 """The README keeps its word: its example runs as pasted, its table is the book's, its files exist."""
 
+import json
 import re
 import subprocess
 import sys
@@ -18,6 +19,24 @@ def test_the_example_runs_as_pasted_and_learns(tmp_path):
     assert ran.returncode == 0, ran.stderr
     loss = float(re.match(r"(\d\.\d\d) nats a byte", ran.stdout)[1])
     assert loss < 2.6  # bigrams counted on the whole text reach 2.3, unigrams 3.2
+
+
+def test_speeds_are_the_measured_ones():
+    results = {
+        name: json.loads((ROOT / f"benchmarks/results/{name}.json").read_text())
+        for name in ("train_run_124m_h200", "train_gpu", "train_gpu_774M_64")
+    }
+    run = results["train_run_124m_h200"]
+    wanted = [f"{run['tokens_per_s'] / 1000:.0f} thousand tokens a second, {100 * run['mfu']:.0f} %"]
+    for name, B, words in (
+        ("train_gpu", 64, "{:.2f} times as fast as under `torch.compile` with 64"),
+        ("train_gpu", 4, "{:.1f} times with 4"),
+        ("train_gpu_774M_64", 64, "one of 774M {:.2f} times"),
+    ):
+        speed = {r["system"]: r["tokens_per_s"] for r in results[name]["rows"] if r["B"] == B and "ms" in r}
+        wanted.append(words.format(speed["llmlab"] / speed["compile"]))
+    told = " ".join(README.split())
+    assert [words for words in wanted if words not in told] == []
 
 
 def test_the_table_lists_the_chapters_of_the_book():
