@@ -44,11 +44,11 @@ def batch(B: int) -> tuple[np.ndarray, np.ndarray]:
     return tokens[:, :-1].astype(np.int32), tokens[:, 1:].astype(np.int32)
 
 
-def llmlab_step(model: str, B: int, precision: str, policy: str):
+def llmlab_step(model: str, B: int, precision: str, policy: str, logits_rows: int):
     """The engine, and a function that does one step without waiting for the device."""
     L, H, C = MODELS[model]
     config = gpt2.Config(V=V, T=T, L=L, H=H, C=C)
-    graph = gpt2.build(config, B)
+    graph = gpt2.build(config, B, logits_rows=logits_rows or None)
     precision = Precision(precision)
     parameters = Parameters(graph.parameters, dtype=precision.compute, device="cuda")
     loss_scale = precision.loss_scale("cuda")
@@ -139,10 +139,11 @@ def measure(system: str, model: str, B: int, args: argparse.Namespace) -> dict:
     row = {"system": system, "model": model, "B": B, "precision": args.precision}
     if system == "llmlab":
         free = cupy.cuda.Device().mem_info[0]
-        engine, step = llmlab_step(model, B, args.precision, args.policy)
+        engine, step = llmlab_step(model, B, args.precision, args.policy, args.logits_rows)
         times = cupy_events(step, args.warmup + args.steps)[args.warmup:]
         qkv = cupy.empty((1, T, 3 * MODELS[model][2]), dtype=engine.parameters.dtype)
-        row |= {"policy": args.policy, "attention": attention.chosen(qkv, MODELS[model][1]),
+        row |= {"policy": args.policy, "logits_rows": args.logits_rows,
+                "attention": attention.chosen(qkv, MODELS[model][1]),
                 "peak_gib": (free - cupy.cuda.Device().mem_info[0]) / GIB, "memory": engine.memory,
                 "host_ms": statistics.median(host_milliseconds(step) for _ in range(5))}
         if args.apart:
@@ -174,6 +175,7 @@ def main() -> None:
     parser.add_argument("--systems", nargs="+", default=SYSTEMS, choices=SYSTEMS)
     parser.add_argument("--precision", default="bf16", choices=["fp32", "bf16", "fp16"])
     parser.add_argument("--policy", default="none", choices=["none", "selective", "full"])
+    parser.add_argument("--logits-rows", type=int, default=0, help="rows of logits at a time; 0: all")
     parser.add_argument("--warmup", type=int, default=5)
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--apart", action="store_true", help="also time every kind of kernel")

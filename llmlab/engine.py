@@ -78,16 +78,20 @@ class Engine:
         """Calls of `forward_backward` so far: what dropout draws its masks from. Save it, and restore it."""
         keep = policies.keep(policy, graph)
         loss = graph.nodes[-1]
-        self.logits_name, self.loss_name = loss.arguments["logits"], loss.results["loss"]
+        self.logits_name, self.loss_name = graph.logits or loss.arguments["logits"], loss.results["loss"]
         self.ignore_index = loss.attributes.get("ignore_index", -100)
         self.vocabulary = loss.attributes.get("vocabulary", graph.shape(self.logits_name)[-1])
         rows = -(-B // workers)
         part = dataclasses.replace(graph, sizes={**graph.sizes, "B": rows})
         evaluated = part.evaluation()
+        # where the loss does without the logits, the arena has no room for them: the head runs outside of it
+        apart = self.logits_name not in loss.arguments.values()
+        self._head = graph.nodes[graph.producers[self.logits_name]] if apart else None
+        last = graph.activations(self._head.arguments.values()) if apart else [self.logits_name]
         self.plans = {
             "training": Plan(schedule.training(part, keep), part, parameters.dtype),
             "loss": Plan(schedule.inference(evaluated, [self.loss_name]), evaluated, parameters.dtype),
-            "logits": Plan(schedule.inference(evaluated, [self.logits_name]), evaluated, parameters.dtype),
+            "logits": Plan(schedule.inference(evaluated, last), evaluated, parameters.dtype),
         }
         self._runners = [
             Runner(self.plans, parameters, own_gradient=w > 0, capture=capture) for w in range(workers)
@@ -127,7 +131,8 @@ class Engine:
         for start in range(0, len(tokens), rows):
             part = tokens[start:start + rows]
             held = runner.run("logits", part, None, 1.0, self.step, start, self.observer)
-            out.append(held[self.logits_name][..., :self.vocabulary].copy())
+            logits = self._run_head(held) if self._head else held[self.logits_name].copy()
+            out.append(logits[..., :self.vocabulary])
         return out[0] if len(out) == 1 else np.concatenate(out)
 
     @property
@@ -186,6 +191,12 @@ class Engine:
                 runner.gradient.fill(0)
             raise
         return np.asarray(sum(losses[1:], losses[0]))
+
+    def _run_head(self, held: dict[str, Any]) -> Any:
+        """The head's result as a new array, from activations and parameters."""
+        head, function, known = self._head, self._head.function("forward"), {**self.parameters, **held}
+        reads = {name: known[tensor] for name, tensor in head.arguments.items()}
+        return function.call(**reads, **head.attributes_of(function))
 
     def _share_out(self, work: Callable[[int], Any]) -> list[Any]:
         """work(0) here and work(1), work(2)... in the pool; their results in order."""

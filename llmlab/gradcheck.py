@@ -249,7 +249,8 @@ def check_op(
                 for name, value in alive.items() if f"d{name}" in needs}
     available = {**arguments, **alive, **upstream}
     results = backward(**{name: available[name] for name in needs if name in available})
-    gradients = dict(zip(gives, results if isinstance(results, tuple) else (results,)))
+    made = dict(zip(gives, results if isinstance(results, tuple) else (results,)))
+    gradients = {name: value for name, value in made.items() if name not in outputs}
 
     def function() -> float:
         values = run()

@@ -24,7 +24,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
@@ -164,6 +164,7 @@ class Graph:
     """An ordered list of nodes, the tensors between them and the parameters under them.
 
     `sizes` gives the named sizes that shapes may use: the largest batch and length that the graph is for.
+    `logits` names the tensor of predictions, where that is not the argument `logits` of the loss.
 
     >>> from llmlab.ops import gelu, linear
     >>> graph = Graph({"B": 2, "T": 3})
@@ -182,6 +183,7 @@ class Graph:
     parameters: dict[str, Parameter] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
     block: int | None = None
+    logits: str | None = None
 
     def input(self, name: str, shape: tuple[str | int, ...], role: str = "index") -> str:
         """A tensor that comes from outside. Returns its name."""
@@ -259,6 +261,22 @@ class Graph:
         changes = [getattr(node.op, "EVALUATION", {}) for node in self.nodes]
         nodes = [replace(n, attributes={**n.attributes, **c}) for n, c in zip(self.nodes, changes)]
         return replace(self, nodes=nodes)
+
+    def leading_to(self, wanted: Iterable[str]) -> Graph:
+        """The same graph with those nodes only that the tensors depend on.
+
+        >>> from llmlab.ops import gelu
+        >>> graph = Graph({"N": 2})
+        >>> x = graph.input("x", ("N",), role="compute")
+        >>> a, b = (graph.add(name, gelu, {"x": x}, y=("N",)) for name in "ab")
+        >>> [node.name for node in graph.leading_to([b]).nodes]
+        ['b']
+        """
+        needed = set(wanted)
+        for node in reversed(self.nodes):
+            if needed.intersection(node.results.values()):
+                needed.update(node.arguments.values())
+        return replace(self, nodes=[n for n in self.nodes if needed.intersection(n.results.values())])
 
     def node(self, name: str) -> Node:
         """The node of that name."""

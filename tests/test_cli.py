@@ -90,6 +90,7 @@ def test_flags_go_before_the_file(here, capsys):
         (["data", "write", "shards", "--held-out", "1"], "--held-out 1.0: must be > 0 and < 1"),
         (["data", "write", "/proc/none", "--data", "t.txt"], "cannot be written: No such file"),
         (["memory", "--V", "0"], "--V 0: must be >= 1"),
+        (["memory", "--logits-rows", "-1"], "logits_rows = -1: must be >= 0"),
         (["memory", "--C", "130"], "C = 130 is not divisible by H = 4"),
         (["data"], "the following arguments are required: list | write"),
     ],
@@ -220,6 +221,20 @@ def test_memory_counts_every_byte_of_a_parameter(capsys, precision, each):
     stored = sum(float(gib) for name, gib in rows.items() if name not in ("activations, peak", "together"))
     assert stored == pytest.approx(124_439_808 * each / 2**30, abs=2e-3)
     assert float(rows["together"]) == pytest.approx(stored + float(rows["activations, peak"]), abs=2e-3)
+
+
+def test_memory_of_logits_by_chunks(capsys):
+    """16 x 1024 rows of 50,257 float32 are 3.1 GiB, of which 1,024 rows stay."""
+    peaks = []
+    for flags in ([], ["--logits-rows", "1024"]):
+        _, out, _ = said(capsys, "memory", "--model", "gpt2", "--precision", "fp32", *flags)
+        line = next(line for line in out.splitlines() if line.startswith("activations, peak"))
+        peaks.append([float(gib) for gib in line.split()[2:]])
+    saved = 15 * 1024 * 50257 * 4 / 2**30
+    none, selective, full = (whole - chunked for whole, chunked in zip(*peaks, strict=True))
+    assert none > 0.9 * saved
+    assert selective > 0.9 * saved
+    assert full > 0.7 * saved  # the peak is inside of a block, then
 
 
 def test_user_errors_are_value_errors():

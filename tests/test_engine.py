@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from llmlab.checkpointing import policies
+from llmlab.checkpointing import policies, timeline
 from llmlab.checkpointing.schedule import Kind
 from llmlab.engine import Engine
 from llmlab.models import gpt2
@@ -28,8 +28,8 @@ def batch(seed=0):
     return tokens, targets
 
 
-def make(config=CONFIG, dtype="float32", **options):
-    graph = gpt2.build(config, B)
+def make(config=CONFIG, dtype="float32", logits_rows=None, **options):
+    graph = gpt2.build(config, B, logits_rows=logits_rows)
     parameters = Parameters(graph.parameters, dtype=dtype)
     gpt2.initialise(parameters, config, seed=1)
     return Engine(graph, parameters, **options)
@@ -45,13 +45,13 @@ def gradient(engine, *arguments, **options):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
 @pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("p", [0.0, 0.1])
-def test_every_policy_gives_the_same_bits(dtype, workers, p):
+@pytest.mark.parametrize(("p", "logits_rows"), [(0.0, None), (0.1, None), (0.1, 5)])
+def test_every_policy_gives_the_same_bits(dtype, workers, p, logits_rows):
     """Dropout's masks, and the dtype of the forward pass, are repeated by recomputation."""
     config = dataclasses.replace(CONFIG, L=4, dropout=p)
     steps = {}
     for policy in (*policies.POLICIES, frozenset()):
-        engine = make(config, dtype, policy=policy, workers=workers)
+        engine = make(config, dtype, logits_rows, policy=policy, workers=workers)
         steps[policy] = [gradient(engine, *batch(seed)) for seed in (0, 1)]
         assert engine.step == 2
     for losses in steps.values():
@@ -74,6 +74,27 @@ def test_keeping_gelus_slope_changes_neither_bits_nor_bytes(dtype):
         assert loss == gradient(expected, *batch())[0]
         np.testing.assert_array_equal(grad, gradient(expected, *batch())[1])
     assert Engine(graph, parameters).predicted_peak == expected.predicted_peak
+
+
+@pytest.mark.parametrize("logits_rows", [1, 5, B * CONFIG.T, B * CONFIG.T + 5])
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("vocabulary_multiple", [1, 8])
+def test_logits_by_chunks_are_the_same_network(logits_rows, workers, vocabulary_multiple):
+    """Some chunks have no target at all, and the worker with the last sequence has none."""
+    config = dataclasses.replace(CONFIG, vocabulary_multiple=vocabulary_multiple)
+    tokens, targets = batch()
+    targets = targets.copy()
+    targets[0, 2:], targets[-1] = -100, -100
+    whole, chunked = make(config, "float64"), make(config, "float64", logits_rows, workers=workers)
+    for b, t in ((B, CONFIG.T), (1, CONFIG.T), (2, 3)):
+        loss, expected = gradient(whole, tokens[:b, :t], targets[:b, :t])
+        got_loss, got = gradient(chunked, tokens[:b, :t], targets[:b, :t])
+        np.testing.assert_allclose(got_loss, loss, rtol=1e-12)
+        np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(chunked.loss(tokens[:b, :t], targets[:b, :t]), loss, rtol=1e-12)
+        logits = chunked.logits(tokens[:b, :t])
+        assert logits.shape == (b, t, config.V)
+        np.testing.assert_allclose(logits, whole.logits(tokens[:b, :t]), rtol=1e-12, atol=1e-14)
 
 
 def test_dropout_draws_a_new_mask_in_each_step_and_the_same_for_the_same_step():
@@ -101,9 +122,10 @@ def test_evaluation_drops_nothing_and_leaves_the_random_stream_alone():
 
 # Memory
 
-def test_memory_let_go_is_never_read_again():
+@pytest.mark.parametrize("logits_rows", [None, 5])
+def test_memory_let_go_is_never_read_again(logits_rows):
     """Between any two calls, fill every byte of the arena that the schedule calls free with NaN."""
-    clean, poisoned = make(policy="selective"), make(policy="selective")
+    clean, poisoned = (make(policy="selective", logits_rows=logits_rows) for _ in range(2))
     expected = gradient(clean, *batch())
     poisoned.forward_backward(*batch())
     runner, = poisoned._runners
@@ -164,6 +186,31 @@ def test_an_engine_allocates_what_it_predicts():
     predicted = engine.predicted_peak + engine.memory["worker_gradients"] + engine.memory["inputs"]
     assert engine.bytes_held == predicted
     assert predicted <= held < predicted + 0.05 * predicted
+
+
+@pytest.mark.parametrize("policy", policies.POLICIES)
+def test_of_logits_by_chunks_no_more_exist_in_training_and_evaluation(policy):
+    """Predictions, which are as large, are not in the arena: they go to whoever asked."""
+    config = gpt2.Config(V=512, T=64, L=3, H=2, C=16)
+    rows, row = 32, 4 * 512
+    logits = B * config.T * row
+    engine = make(config, logits_rows=rows, policy=policy)
+    for name in ("training", "loss"):
+        plan = engine.plans[name]
+        found = timeline.storages(plan.schedule, plan.graph, plan.compute)
+        assert max(s.nbytes for s in found) == rows * row
+    assert engine.memory["arena"] == engine.predicted_peak
+    assert (policy == "full") == (engine.predicted_peak < logits)
+    if policy == "none":
+        assert engine.predicted_peak < make(config, policy=policy).predicted_peak - 0.8 * logits
+    tokens = np.zeros((B, config.T), int)
+    engine.forward_backward(tokens, tokens)  # grows scratch
+    tracemalloc.start()
+    engine.forward_backward(tokens, tokens)
+    engine.loss(tokens, tokens)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < logits / 2
 
 
 # Batches

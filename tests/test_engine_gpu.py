@@ -26,8 +26,8 @@ def batch(seed=0):
     return tokens, targets
 
 
-def make(dtype="float32", config=CONFIG, device="cuda", **options):
-    graph = gpt2.build(config, B)
+def make(dtype="float32", config=CONFIG, device="cuda", logits_rows=None, **options):
+    graph = gpt2.build(config, B, logits_rows=logits_rows)
     parameters = Parameters(graph.parameters, dtype=dtype, device=device)
     gpt2.initialise(parameters, config, seed=1)
     return Engine(graph, parameters, **options)
@@ -45,22 +45,23 @@ def relative(a, b):
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("bfloat16", 2e-2), ("float16", 3e-3)])
-def test_loss_and_gradient_equal_the_texts_in_float64(dtype, tolerance):
+@pytest.mark.parametrize("logits_rows", [None, 100])
+def test_loss_and_gradient_equal_the_texts_in_float64(dtype, tolerance, logits_rows):
     scale = 1024.0 if dtype == "float16" else 1.0
     loss, expected = gradient(make("float64", device="cpu"), *batch())
-    got_loss, got = gradient(make(dtype), *batch(), scale=scale)
+    got_loss, got = gradient(make(dtype, logits_rows=logits_rows), *batch(), scale=scale)
     assert got_loss == pytest.approx(loss, rel=tolerance)
     assert relative(got / scale, expected) < tolerance
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("p", [0.0, 0.1])
-def test_policies_graphs_and_runs_give_the_same_bits(dtype, p):
+@pytest.mark.parametrize(("p", "logits_rows"), [(0.0, None), (0.1, None), (0.1, 100)])
+def test_policies_graphs_and_runs_give_the_same_bits(dtype, p, logits_rows):
     config = dataclasses.replace(CONFIG, dropout=p)
-    reference = make(dtype, config, capture=False)
+    reference = make(dtype, config, logits_rows=logits_rows, capture=False)
     expected = [gradient(reference, *batch(i)) for i in range(4)]
     for policy in policies.POLICIES:
-        engine = make(dtype, config, policy=policy)
+        engine = make(dtype, config, logits_rows=logits_rows, policy=policy)
         for i, (loss, grad) in enumerate(expected):  # the third and fourth run launch a CUDA graph
             got_loss, got = gradient(engine, *batch(i))
             assert got_loss == loss
@@ -69,11 +70,12 @@ def test_policies_graphs_and_runs_give_the_same_bits(dtype, p):
         assert program.graph is not None
 
 
-def test_a_step_never_waits_for_the_device():
+@pytest.mark.parametrize("logits_rows", [None, 100])
+def test_a_step_never_waits_for_the_device(logits_rows):
     """With the device busy for a second, steps are issued and the host is back long before it is done."""
     import cupy
 
-    engine = make("float16")
+    engine = make("float16", logits_rows=logits_rows)
     optimizer, scale = AdamW(engine.parameters), LossScale(device="cuda")
     spin = cupy.RawKernel(r"""extern "C" __global__ void spin(long long ns) {
         long long start, now;
@@ -118,11 +120,12 @@ def test_no_memory_grows_over_a_thousand_steps():
 
 
 @pytest.mark.parametrize("policy", policies.POLICIES)
-def test_predicted_peak_is_what_the_pool_holds(policy):
+@pytest.mark.parametrize("logits_rows", [None, 2048])
+def test_predicted_peak_is_what_the_pool_holds(policy, logits_rows):
     import cupy
 
     config = gpt2.Config(V=2048, T=512, L=8, H=8, C=512)  # large beside the 4 MB of workspaces
-    graph = gpt2.build(config, 32)
+    graph = gpt2.build(config, 32, logits_rows=logits_rows)
     parameters = Parameters(graph.parameters, dtype="bfloat16", device="cuda")
     gpt2.initialise(parameters, config, seed=0)
     tokens = np.zeros((32, 512), np.int32)
@@ -169,8 +172,9 @@ def test_targets_and_weights_on_the_device():
     assert (got == expected).all()
 
 
-def test_forward_only():
-    engine = make()
+@pytest.mark.parametrize("logits_rows", [None, 100])
+def test_forward_only(logits_rows):
+    engine = make(logits_rows=logits_rows)
     expected = make("float64", device="cpu")
     assert float(engine.loss(*batch())) == pytest.approx(float(expected.loss(*batch())), rel=1e-5)
     assert relative(engine.logits(batch()[0]), expected.logits(batch()[0])) < 1e-5

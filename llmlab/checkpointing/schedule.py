@@ -75,14 +75,9 @@ def saved(node: Node, graph: Graph) -> tuple[str, ...]:
 def inference(graph: Graph, wanted: Iterable[str]) -> Schedule:
     """Forward only: the nodes that `wanted` depends on, each tensor let go after its last use."""
     wanted = set(wanted)
-    needed = set(wanted)
-    writer = _Writer(graph)
-    for node in reversed(graph.nodes):
-        if needed.intersection(node.results.values()):
-            needed.update(node.arguments.values())
-    for node in graph.nodes:
-        if needed.intersection(node.results.values()):
-            writer.forward(node, Kind.FORWARD)
+    writer = _Writer(graph.leading_to(wanted))
+    for node in writer.graph.nodes:
+        writer.forward(node, Kind.FORWARD)
     return writer.schedule(keep_alive=wanted)
 
 
@@ -90,14 +85,16 @@ def training(graph: Graph, keep: Collection[str]) -> Schedule:
     """Forward and backward, keeping the tensors in `keep` for backward and computing others again when
     needed.
 
-    The last node must be that of the loss. Tensors that backward never reads are let go whether they are in
-    `keep` or not. Raises ValueError for a name that the graph doesn't make, and for a node whose backward
-    needs a gradient that does not exist.
+    The last node must be that of the loss; nodes that it doesn't depend on are left out. Tensors that
+    backward never reads are let go whether they are in `keep` or not, and in the end all but the loss.
+    Raises ValueError for a name that the graph doesn't make, and for a node whose backward needs a gradient
+    that does not exist.
     """
     if unknown := sorted(set(keep) - set(graph.producers)):
         raise ValueError(f"keep has {unknown[0]!r}, which is no activation of this graph")
-    writer = _Writer(graph)
-    *body, loss = graph.nodes
+    value = graph.nodes[-1].results["loss"]
+    writer = _Writer(graph.leading_to([value]))
+    *body, loss = writer.graph.nodes
     for node in body:
         writer.forward(node, Kind.FORWARD)
     if loss.function("forward_backward"):
@@ -109,7 +106,7 @@ def training(graph: Graph, keep: Collection[str]) -> Schedule:
         writer.backward(loss)
     for node in reversed(body):
         writer.backward(node)
-    return writer.schedule(keep_alive=loss.results.values())
+    return writer.schedule(keep_alive=[value])
 
 
 class _Writer:

@@ -12,7 +12,7 @@ from llmlab.train import settings
 from llmlab.train.config import SPECS, Config
 from llmlab.train.trainer import resolve_device, resolve_precision
 
-FLAGS = ("L", "H", "C", "T", "B", "dropout", "precision")
+FLAGS = ("L", "H", "C", "T", "B", "dropout", "precision", "logits_rows")
 OPENAI = {"V": 50257, "T": 1024}
 
 
@@ -33,7 +33,8 @@ def main(argv: list[str]) -> int:
         raise UserError(f"--V {V}: must be >= 1")
     config = Config().updated(sizes)
     m = config.model
-    graph = gpt2.build(gpt2.Config(V=V, T=m.T, L=m.L, H=m.H, C=m.C, dropout=m.dropout), config.training.B)
+    model = gpt2.Config(V=V, T=m.T, L=m.L, H=m.H, C=m.C, dropout=m.dropout)
+    graph = gpt2.build(model, config.training.B, logits_rows=config.training.logits_rows or None)
     print(table(graph, resolve_precision(config.training.precision, resolve_device("auto"))))
     return 0
 

@@ -14,6 +14,7 @@ _BLOCKS_PER_MULTIPROCESSOR = 8
 
 
 def forward(x: Array, weight: Array, bias: Array | None = None, *, y: Array | None = None) -> Array:
+    """y (..., C_out): one product, with the bias in its epilogue where cuBLASLt can."""
     C_out, C = weight.shape
     y = guards.result("y", y, (*x.shape[:-1], C_out), x.dtype, like=x)
     if y.size == 0:
@@ -40,6 +41,7 @@ def backward(
     dweight: Array | None = None,
     dbias: Array | None = None,
 ) -> tuple[Array, Array, Array | None]:
+    """dx like x; dweight and dbias in float32, added to where given, by the product itself. dx may be x."""
     C_out, C = weight.shape
     dx = guards.result("dx", dx, x.shape, x.dtype, like=x)
     dweight = gradient(dweight, weight)

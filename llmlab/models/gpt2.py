@@ -21,6 +21,7 @@ from llmlab.ops import (
     gelu_slope,
     layernorm,
     linear,
+    linear_cross_entropy,
     residual_layernorm,
 )
 from llmlab.parameters import Parameters
@@ -85,7 +86,9 @@ SIZES = {
 """The four published models; all have V=50257 and T=1024."""
 
 
-def build(config: Config, B: int, seed: int = 0, keep_slope: bool = False) -> Graph:
+def build(
+    config: Config, B: int, seed: int = 0, keep_slope: bool = False, logits_rows: int | None = None,
+) -> Graph:
     """The training graph for batches of up to B sequences of up to T tokens; `seed` is that of dropout.
 
     Each sum of the residual stream is fused with the LayerNorm that reads it, and each bias with the op
@@ -95,12 +98,20 @@ def build(config: Config, B: int, seed: int = 0, keep_slope: bool = False) -> Gr
     `keep_slope` lets GELU keep its slope instead of its argument. The results are the same: on a CPU and
     without checkpointing it is faster, anywhere else slower.
 
+    With `logits_rows` the loss is taken from the head's argument, so many rows (tokens) at a time: no more
+    logits than these exist, where V is large by far the largest tensor of a step. Each chunk costs a pass
+    over the gradient of the embedding. Loss and gradients are the same but for rounding; the head stays for
+    predictions.
+
     >>> graph = build(Config(V=11, T=8, L=2, H=2, C=8), B=3)
     >>> len(graph.nodes), graph.shape("h.1.mlp.act.y"), graph.nodes[-1].name
     (20, (3, 8, 32), 'loss')
     """
     if not isinstance(B, (int, np.integer)) or B < 1:
         raise ValueError(f"B is {B!r}, needs to be a whole number of at least 1: the sequences in a batch")
+    if logits_rows is not None and (not isinstance(logits_rows, (int, np.integer)) or logits_rows < 1):
+        raise ValueError(f"logits_rows is {logits_rows!r}, needs to be a whole number of at least 1, "
+                         f"the rows of logits that exist at a time, or None for all")
     graph = Graph({"B": B, "T": config.T})
     builder = _Builder(graph, config, seed, keep_slope)
     graph.input("tokens", ("B", "T"))
@@ -112,10 +123,15 @@ def build(config: Config, B: int, seed: int = 0, keep_slope: bool = False) -> Gr
         stream = builder.block(layer, *stream)
     _, y = builder.norm("ln_f", *stream)
     graph.block = None
-    logits = graph.add("head", linear, {"x": y, "weight": "wte.weight"}, y=("B", "T", config.rows))
+    head = {"x": y, "weight": "wte.weight"}
+    graph.logits = graph.add("head", linear, head, y=("B", "T", config.rows))
     padded = {"vocabulary": config.V} if config.rows != config.V else {}
-    graph.add("loss", cross_entropy, {"logits": logits, "targets": "targets"}, padded,
-              loss=statistic(), lse=statistic("B", "T"))
+    if logits_rows is None:
+        graph.add("loss", cross_entropy, {"logits": graph.logits, "targets": "targets"}, padded,
+                  loss=statistic(), lse=statistic("B", "T"))
+    else:
+        graph.add("loss", linear_cross_entropy, {**head, "targets": "targets"}, padded,
+                  loss=statistic(), logits=(min(logits_rows, B * config.T), config.rows))
     return graph
 
 

@@ -21,7 +21,7 @@ from types import ModuleType
 
 __all__ = [
     "attention", "cross_entropy", "dropout", "embedding", "gelu", "gelu_slope", "layernorm", "linear",
-    "residual", "residual_layernorm", "softmax",
+    "linear_cross_entropy", "residual", "residual_layernorm", "softmax",
 ]
 
 

@@ -26,11 +26,11 @@ IN_PLACE = {"dlogits": ("logits",)}
 _REDUCTIONS = ("mean", "sum", "none")
 
 
-def _check_targets(
-    logits: Array, targets: Array, dloss: Array | float = 1.0, ignore_index: int = -100,
+def check_targets(
+    V: int, targets: Array, dloss: Array | float = 1.0, ignore_index: int = -100,
     vocabulary: int | None = None, reduction: str = "mean", loss: Array | None = None, **_,
 ) -> None:
-    V = logits.shape[-1]
+    """Refuse targets, attributes, dloss and loss that fit no logits of V columns."""
     if vocabulary is not None:
         integer("vocabulary", vocabulary, 1, V)
     integer("ignore_index", ignore_index)
@@ -48,7 +48,11 @@ def _check_targets(
     ids("targets", targets, vocabulary or V, allowed=ignore_index)
 
 
-@checked(_check_targets, logits="*N V", targets="integer *N", lse="sum *N")
+def _check(logits: Array, **others) -> None:
+    check_targets(logits.shape[-1], **others)
+
+
+@checked(_check, logits="*N V", targets="integer *N", lse="sum *N")
 @accelerated("cross_entropy", "forward")
 @mixed_precision()
 def forward(
@@ -76,10 +80,10 @@ def forward(
 
     by_rows(rows, z.reshape(-1, z.shape[-1]), lse.reshape(-1))
     losses = lse - _at_target(z, targets, ignore_index)
-    return _reduce(losses, targets, ignore_index, reduction, loss), lse
+    return reduce(losses, targets, ignore_index, reduction, loss), lse
 
 
-@checked(_check_targets, logits="*N V", targets="integer *N", lse="sum *N", dlogits="*N V")
+@checked(_check, logits="*N V", targets="integer *N", lse="sum *N", dlogits="*N V")
 @accelerated("cross_entropy", "backward")
 @mixed_precision("dlogits")
 def backward(
@@ -103,13 +107,13 @@ def backward(
     # p = exp(z - lse), which sums to 1 but for the rounding of lse
     p = xp.exp(xp.subtract(z, lse[..., None], out=dz), out=dz)
     # dz = w (p - one_hot(target))
-    w = _row_weights(dloss, targets, ignore_index, reduction, lse.dtype)
+    w = row_weights(dloss, targets, ignore_index, reduction, lse.dtype)
     p *= (w / row_sum(p))[..., None]
     _subtract_targets(dlogits, dz.shape[-1], w, targets, ignore_index)
     return dlogits
 
 
-@checked(_check_targets, logits="*N V", targets="integer *N", dlogits="*N V")
+@checked(_check, logits="*N V", targets="integer *N", dlogits="*N V")
 @accelerated("cross_entropy", "forward_backward")
 @mixed_precision("dlogits")
 def forward_backward(
@@ -131,9 +135,9 @@ def forward_backward(
     at_target = _at_target(z, targets, ignore_index)  # before dlogits may overwrite the logits
     # p = exp(z - m) / l,  lse = m + log l
     m, p, l = _exponentials(z, out=dz)
-    loss = _reduce(m + namespace(z).log(l) - at_target, targets, ignore_index, reduction, loss)
+    loss = reduce(m + namespace(z).log(l) - at_target, targets, ignore_index, reduction, loss)
     # dz = w (p - one_hot(target))
-    w = _row_weights(dloss, targets, ignore_index, reduction, l.dtype)
+    w = row_weights(dloss, targets, ignore_index, reduction, l.dtype)
     p *= (w / l)[..., None]
     _subtract_targets(dlogits, dz.shape[-1], w, targets, ignore_index)
     return loss, dlogits
@@ -154,7 +158,7 @@ def _at_target(z: Array, targets: Array, ignore_index: int) -> Array:
     return xp.take_along_axis(z, column[..., None], axis=-1)[..., 0]
 
 
-def _reduce(losses: Array, targets: Array, ignore_index: int, reduction: str, loss: Array | None) -> Array:
+def reduce(losses: Array, targets: Array, ignore_index: int, reduction: str, loss: Array | None) -> Array:
     """The losses of the rows, 0 where ignored; or their sum; or their mean over the valid rows."""
     xp = namespace(losses)
     valid = targets != ignore_index
@@ -166,7 +170,7 @@ def _reduce(losses: Array, targets: Array, ignore_index: int, reduction: str, lo
     return loss
 
 
-def _row_weights(dloss: Array | float, targets: Array, ignore_index: int, reduction: str, dtype) -> Array:
+def row_weights(dloss: Array | float, targets: Array, ignore_index: int, reduction: str, dtype) -> Array:
     """w_n, by which row n of (p - one_hot) counts: dloss, divided by the number of valid rows for a mean."""
     xp = namespace(targets)
     valid = targets != ignore_index

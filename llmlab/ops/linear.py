@@ -61,10 +61,10 @@ def backward(
     xp = namespace(x)
     dx = result(dx, x.shape, x)
     dweight = gradient(dweight, weight)
+    # dweight = dyᵀ x, first, as dx may be written over x
+    dweight += xp.matmul(_rows(dy).T, _rows(x), out=scratch(weight.shape, dweight.dtype, x))
     # dx = dy weight
     xp.matmul(_rows(dy), weight, out=_rows(dx))
-    # dweight = dyᵀ x
-    dweight += xp.matmul(_rows(dy).T, _rows(x), out=scratch(weight.shape, dweight.dtype, x))
     # dbias = Σ_n dy
     if bias is not None:
         dbias = gradient(dbias, bias)

@@ -85,6 +85,12 @@ class Training:
         choices=("none", "selective", "full"),
         fixed=False,
     )
+    logits_rows: int = setting(
+        0,
+        "tokens whose logits exist at once; 0: all of a batch; fewer save memory, V numbers each, and cost a "
+        "pass over the embedding's gradient for each chunk: with a V of thousands 8192 suit a GPU",
+        limits={">=": 0},
+    )
     workers: int = setting(
         0, "CPU threads that share a batch; 0: as many as there are cores, at most 4", limits={">=": 0}
     )

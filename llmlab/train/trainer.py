@@ -44,7 +44,8 @@ class Trainer:
         )
         precision = Precision(training.precision)
         keep_slope = (training.device, training.recompute, precision.name) == ("cpu", "none", "fp32")
-        graph = gpt2.build(self.model, training.B, training.seed, keep_slope)
+        rows = training.logits_rows or None
+        graph = gpt2.build(self.model, training.B, training.seed, keep_slope, rows)
         self.params = Parameters(graph.parameters, dtype=precision.compute, device=training.device)
         gpt2.initialise(self.params, self.model, training.seed, std=model.init_std or model.C**-0.5)
         self.engine = Engine(graph, self.params, policy=training.recompute, workers=training.workers)

@@ -54,9 +54,10 @@ def test_a_chain_with_nothing_kept():
 
 @pytest.mark.parametrize("policy", policies.POLICIES)
 @pytest.mark.parametrize("p", [0.0, 0.1])
-def test_whatever_an_op_reads_is_alive_and_right(policy, p):
+@pytest.mark.parametrize("logits_rows", [None, 5])
+def test_whatever_an_op_reads_is_alive_and_right(policy, p, logits_rows):
     """Replay with, for every piece of memory, the tensor whose values it holds."""
-    graph = gpt2.build(dataclasses.replace(CONFIG, dropout=p), B=2)
+    graph = gpt2.build(dataclasses.replace(CONFIG, dropout=p), B=2, logits_rows=logits_rows)
     content = {}
     for action in training(graph, policies.keep(policy, graph)):
         if action.kind is Kind.FREE:
@@ -78,16 +79,32 @@ def test_whatever_an_op_reads_is_alive_and_right(policy, p):
     assert set(content) == {"loss.loss"}
 
 
-def test_gradients_of_every_parameter_are_made_once_for_each_use():
-    graph = gpt2.build(CONFIG, B=2)
-    made = Counter()
+@pytest.mark.parametrize("logits_rows", [None, 5])
+def test_gradients_of_every_parameter_are_made_once_for_each_use(logits_rows):
+    graph = gpt2.build(CONFIG, B=2, logits_rows=logits_rows)
+    made, run = Counter(), set()
     for action in training(graph, policies.none(graph)):
-        if action.kind is Kind.BACKWARD:
+        run.add(action.name)
+        if action.kind in (Kind.BACKWARD, Kind.FORWARD_BACKWARD):
             node = graph.node(action.name)
-            makes = [m[1:] for m in node.function("backward").makes]
+            makes = [m[1:] for m in node.function(action.function).makes]
             made.update(node.arguments[m] for m in makes if m in node.arguments)
-    uses = Counter(a for n in graph.nodes for a in n.arguments.values())
+    uses = Counter(a for n in graph.nodes if n.name in run for a in n.arguments.values())
     assert {p: made[p] for p in graph.parameters} == {p: uses[p] for p in graph.parameters}
+
+
+@pytest.mark.parametrize("policy", policies.POLICIES)
+def test_a_head_that_the_loss_does_without_is_left_out_and_the_workspace_let_go(policy):
+    """Nor does the head, which is never run backward, keep its argument alive: dx is written over it."""
+    graph = gpt2.build(CONFIG, B=2, logits_rows=5)
+    schedule = training(graph, policies.keep(policy, graph))
+    assert "FORWARD head" not in text(schedule)
+    assert "FORWARD head" not in text(inference(graph, ["loss.loss"]))
+    assert "FORWARD head" in text(inference(graph, [graph.logits]))
+    at = text(schedule).index("FORWARD_BACKWARD loss")
+    assert schedule[at].over == {"d(ln_f.y)": "ln_f.y"}
+    assert {"FREE loss.logits", "FREE ln_f.y"} == {str(a) for a in schedule[at + 1:at + 3]}
+    assert not any(a.kind is Kind.RECOMPUTE and a.name == "ln_f" for a in schedule)
 
 
 def test_recomputation_by_policy():

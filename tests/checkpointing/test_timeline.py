@@ -45,10 +45,10 @@ def memory_touched(calls, outputs, arena):
 
 
 @pytest.mark.parametrize("policy", policies.POLICIES)
-@pytest.mark.parametrize("p", [0.0, 0.1])
-def test_predicted_peak_is_what_a_run_touches_and_what_the_engine_holds(policy, p):
-    config = gpt2.Config(V=40, T=16, L=3, H=2, C=16, dropout=p)
-    graph = gpt2.build(config, B=4)
+@pytest.mark.parametrize(("p", "logits_rows", "V"), [(0.0, None, 40), (0.1, None, 40), (0.0, 8, 2000)])
+def test_predicted_peak_is_what_a_run_touches_and_what_the_engine_holds(policy, p, logits_rows, V):
+    config = gpt2.Config(V=V, T=16, L=3, H=2, C=16, dropout=p)
+    graph = gpt2.build(config, B=4, logits_rows=logits_rows)
     engine = Engine(graph, Parameters(graph.parameters), policy=policy)
     tokens = np.zeros((4, 16), int)
     engine.forward_backward(tokens, tokens)

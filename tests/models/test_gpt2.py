@@ -60,17 +60,28 @@ def test_a_batch_needs_a_row():
         gpt2.build(gpt2.Config(), B=2.5)
 
 
+@pytest.mark.parametrize("rows", [0, -1, 2.5, "8"])
+def test_logits_need_a_row(rows):
+    with pytest.raises(ValueError, match=f"logits_rows is {rows!r}, needs to be a whole number"):
+        gpt2.build(gpt2.Config(), B=2, logits_rows=rows)
+
+
+def test_no_more_rows_of_logits_than_there_are():
+    graph = gpt2.build(gpt2.Config(V=16, T=8, C=32), B=2, logits_rows=1000)
+    assert graph.shape("loss.logits") == (16, 16)
+
+
 def test_weights_are_drawn_only_for_the_config_they_belong_to():
     parameters = Parameters(gpt2.build(gpt2.Config(V=16, C=32, H=4), B=1).parameters)
     with pytest.raises(ValueError, match=r"'wte\.weight' of shape \(16, 32\), needs \(8, 32\)"):
         gpt2.initialise(parameters, gpt2.Config(V=8, C=32, H=4), seed=0)
 
 
-@pytest.mark.parametrize("p", [0.0, 0.2])
-def test_every_gradient_of_two_layers_by_finite_differences(p):
+@pytest.mark.parametrize(("p", "logits_rows"), [(0.0, None), (0.2, None), (0.0, 3)])
+def test_every_gradient_of_two_layers_by_finite_differences(p, logits_rows):
     """Float64, policy full, an ignored target, repeated tokens; biases and norms away from 0 and 1."""
     config = gpt2.Config(V=7, T=5, L=2, H=2, C=8, dropout=p)
-    graph = gpt2.build(config, B=2)
+    graph = gpt2.build(config, B=2, logits_rows=logits_rows)
     parameters = Parameters(graph.parameters, dtype="float64")
     generator = np.random.default_rng(0)
     parameters.master[...] = 0

@@ -52,6 +52,11 @@ def _cross_entropy(g, B, T, C):
     return {"logits": 3 * _normal(g, B, T, C), "targets": targets}
 
 
+def _linear_cross_entropy(g, B, T, C):
+    return {"x": _normal(g, B, T, C), "weight": _normal(g, C + 3, C),
+            "targets": _cross_entropy(g, B, T, C + 3)["targets"]}
+
+
 def _dropout(g, B, T, C):
     return {"x": _normal(g, B, T, C), "p": 0.25, "seed": 2**40 + 7, "step": 3, "layer": 5}
 
@@ -101,6 +106,9 @@ CASES = [
         lambda F, tokens, wte, wpe: {"x": F.embedding(tokens, wte) + wpe[:tokens.shape[1]]})),
     Case(ops.cross_entropy, _cross_entropy, _functional(
         lambda F, logits, targets: {"loss": F.cross_entropy(logits.flatten(0, -2), targets.flatten())})),
+    Case(ops.linear_cross_entropy, _linear_cross_entropy, _functional(
+        lambda F, x, weight, targets: {
+            "loss": F.cross_entropy(F.linear(x, weight).flatten(0, -2), targets.flatten())})),
     Case(ops.residual, lambda g, B, T, C: {"x": _normal(g, B, T, C), "branch": _normal(g, B, T, C)},
          lambda x, branch: {"y": x + branch}),
     Case(ops.dropout, _dropout, _torch_dropout),

@@ -29,6 +29,8 @@ def test_a_configuration_never_changes():
         ({"C": 130}, r"C = 130 is not divisible by H = 4: .* try C = 132"),
         ({"B": 0}, r"B = 0: must be >= 1"),
         ({"B": 2.0}, r"B = 2\.0: needs a whole number"),
+        ({"logits_rows": -1}, r"logits_rows = -1: must be >= 0"),
+        ({"logits_rows": 0.5}, r"logits_rows = 0\.5: needs a whole number"),
         ({"L": True}, r"L = True: needs a whole number"),
         ({"lr": float("nan")}, r"lr = nan: must be > 0"),
         ({"lr": float("inf")}, r"lr = inf"),

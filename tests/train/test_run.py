@@ -110,7 +110,7 @@ def test_only_what_leaves_the_run_the_same_run_may_change(tiny):
     loop = run.begin(tiny)
     loop.run()
     path = loop.folder.path
-    for changed in ({"C": 16}, {"seed": 9}, {"B": 1}, {"data": ("pydoc",)}):
+    for changed in ({"C": 16}, {"seed": 9}, {"B": 1}, {"logits_rows": 4}, {"data": ("pydoc",)}):
         with pytest.raises(UserError, match=f"{next(iter(changed))} is .* in this run"):
             run.resume(path, {"steps": 12, **changed})
     with pytest.raises(UserError, match=r"complete at step 10; train longer with --steps N"):

@@ -58,6 +58,20 @@ def test_a_step_without_any_target_changes_no_weight_by_gradient(make):
     assert (trainer.params.master == make().params.master).all()
 
 
+def test_logits_by_chunks_train_the_same_model(make):
+    batches = [rows(2)]
+    whole, chunked = make(), make(logits_rows=3)
+    largest = chunked.engine.plans["training"].graph.shape("loss.logits")
+    assert largest == (3, 256)
+    loss, norm, gradient = after_step(whole, batches)
+    got_loss, got_norm, got = after_step(chunked, batches)
+    assert (got_loss, got_norm) == pytest.approx((loss, norm), rel=1e-6)
+    np.testing.assert_allclose(got, gradient, rtol=1e-4, atol=1e-6 * norm)
+    assert chunked.evaluate() == pytest.approx(whole.evaluate(), rel=1e-4)
+    x = batches[0][0]
+    np.testing.assert_allclose(chunked.logits(x), whole.logits(x), rtol=1e-2, atol=1e-3)
+
+
 def test_nothing_is_promoted_by_a_float64_learning_rate(make):
     trainer = make()
     trainer.lr = lambda step: np.float64(1e-3) * np.cos(np.float64(0.1))
