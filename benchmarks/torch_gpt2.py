@@ -49,14 +49,17 @@ class GPT2(nn.Module):
 
 
 def make_step(model: GPT2, *, lr: float, weight_decay: float = 0.1, clip: float = 1.0,
-              autocast: torch.dtype | None = None, compiled: bool = False):
-    """A function (tokens, targets) -> loss that does one whole step: forward, backward, clip, AdamW."""
+              autocast: torch.dtype | None = None, compiled: bool = False, mode: str = "default"):
+    """A function (tokens, targets) -> loss that does one whole step: forward, backward, clip, AdamW.
+
+    `mode` is torch.compile's: "reduce-overhead" replays forward and backward as CUDA graphs.
+    """
     device = model.wte.weight.device.type
     decayed = [p for p in model.parameters() if p.dim() == 2]
     others = [p for p in model.parameters() if p.dim() != 2]
     groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.95), fused=True)
-    forward = torch.compile(model) if compiled else model
+    forward = torch.compile(model, mode=mode) if compiled else model
 
     def step(tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         with torch.autocast(device, dtype=autocast, enabled=autocast is not None):

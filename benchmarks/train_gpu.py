@@ -4,8 +4,9 @@
     python benchmarks/train_gpu.py --cases 124M:64 --systems llmlab compile
 
 A step is forward, backward, clipping by the global norm and AdamW, in bfloat16 with float32 masters, on
-random tokens, T = 1024, the vocabulary padded to 50,304. Times are medians of steps between CUDA events.
-Peak memory of PyTorch is what its allocator counted as in use, its caching not held against it; llmlab's is
+random tokens, T = 1024, the vocabulary padded to 50,304. `compile` is torch.compile as it comes, `graphs` in
+its mode "reduce-overhead", which replays CUDA graphs. Times are medians of steps between CUDA events. Peak
+memory of PyTorch is what its allocator counted as in use, its caching not held against it; llmlab's is
 all that the device has less than before: parameters, arena, workspaces, kernels and graphs.
 """
 
@@ -34,7 +35,8 @@ from llmlab.precision import Precision
 V, T = 50304, 1024
 MODELS = {"124M": (12, 12, 768), "355M": (24, 16, 1024), "774M": (36, 20, 1280)}
 CASES = ["124M:4", "124M:8", "124M:32", "124M:64", "774M:32", "774M:56"]
-SYSTEMS = ["llmlab", "eager", "compile"]
+MODES = {"compile": "default", "graphs": "reduce-overhead"}
+SYSTEMS = ["llmlab", "eager", *MODES]
 LEARNING_RATE = 1e-4
 GIB = 2**30
 
@@ -70,10 +72,11 @@ def llmlab_step(model: str, B: int, precision: str, policy: str, logits_rows: in
     return engine, step
 
 
-def torch_step(model: str, B: int, compiled: bool):
+def torch_step(model: str, B: int, system: str):
     L, H, C = MODELS[model]
     torch.manual_seed(0)
-    step = make_step(GPT2(V, T, L, H, C).cuda(), lr=LEARNING_RATE, autocast=torch.bfloat16, compiled=compiled)
+    step = make_step(GPT2(V, T, L, H, C).cuda(), lr=LEARNING_RATE, autocast=torch.bfloat16,
+                     compiled=system in MODES, mode=MODES.get(system, "default"))
     tokens, targets = (torch.from_numpy(a).cuda().long() for a in batch(B))
     return lambda: step(tokens, targets)
 
@@ -151,7 +154,7 @@ def measure(system: str, model: str, B: int, args: argparse.Namespace) -> dict:
         del engine, step
     else:
         torch.cuda.reset_peak_memory_stats()
-        step = torch_step(model, B, compiled=system == "compile")
+        step = torch_step(model, B, system)
         times = torch_events(step, args.warmup + args.steps)[args.warmup:]
         row["peak_gib"] = torch.cuda.max_memory_allocated() / GIB
         del step
@@ -200,8 +203,8 @@ def main() -> None:
             speed[system] = row["tokens_per_s"]
             print(f"{case:>10} {system:>8} {row['ms']:9.2f} {speed[system]:10,.0f} {row['peak_gib']:9.2f} "
                   f"{row.get('host_ms', float('nan')):8.2f}", flush=True)
-        if {"llmlab", "compile"} <= speed.keys():
-            print(f"{case:>10} llmlab / torch.compile: {speed['llmlab'] / speed['compile']:.3f}", flush=True)
+        for peer in MODES.keys() & speed.keys() if "llmlab" in speed else ():
+            print(f"{case:>10} llmlab / {peer}: {speed['llmlab'] / speed[peer]:.3f}", flush=True)
     for row in rows:
         for kind, ms in sorted(row.get("apart_ms", {}).items(), key=lambda item: -item[1]):
             print(f"    {row['model']}:{row['B']} {kind:40} {ms:8.3f} ms")
