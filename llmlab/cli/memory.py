@@ -32,10 +32,9 @@ def main(argv: list[str]) -> int:
     if V < 1:
         raise UserError(f"--V {V}: must be >= 1")
     config = Config().updated(sizes)
-    m = config.model
-    model = gpt2.Config(V=V, T=m.T, L=m.L, H=m.H, C=m.C, dropout=m.dropout)
-    graph = gpt2.build(model, config.training.B, logits_rows=config.training.logits_rows or None)
-    print(table(graph, resolve_precision(config.training.precision, resolve_device("auto"))))
+    training = config.training
+    graph = gpt2.build(config.model.network(V), training.B, logits_rows=training.logits_rows or None)
+    print(table(graph, resolve_precision(training.precision, resolve_device("auto"))))
     return 0
 
 

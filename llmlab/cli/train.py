@@ -43,11 +43,11 @@ def train(loop: Loop) -> int:
     """Run a loop to its end, telling what happens; 130 when it was interrupted."""
     trainer, path, began = loop.trainer, loop.folder.path, time.perf_counter()
     data, training = trainer.dataset, trainer.config.training
+    by = f"attention by {trainer.attention}" if trainer.attention else f"{training.workers} of its cores"
     print(f"{describe(trainer)}")
     print(
         f"text {data.name}: {len(data.train):,} tokens to train on, {len(data.held_out):,} held out; "
-        f"{training.device}, {training.precision}"
-        + (f", {training.workers} of its cores" if training.device == "cpu" else "")
+        f"{training.device}, {training.precision}, {by}"
     )
     best = min(loop.baselines, key=loop.baselines.get)
     print(

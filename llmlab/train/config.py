@@ -8,9 +8,13 @@ from typing import Any
 import tomli_w
 
 from llmlab.errors import UserError
+from llmlab.kernels import attention
 from llmlab.models import gpt2
 from llmlab.train import settings
 from llmlab.train.settings import setting
+
+TILE = 128
+"""Rows: with a head of 50,257, rows of logits would start off 16-byte boundaries, where no wide load may."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,15 @@ class Model:
         0.0, "standard deviation of the initial weights; 0: 1/sqrt(C), GPT-2 has 0.02", limits={">=": 0}
     )
     dropout: float = setting(0.0, "probability that an element is dropped", limits={">=": 0, "<": 1})
+
+    def network(self, V: int) -> gpt2.Config:
+        """This model for a vocabulary of V, padded to whole tiles of a GPU's matrix products.
+
+        >>> Model().network(V=50257).rows
+        50304
+        """
+        sizes = {name: getattr(self, name) for name in ("L", "H", "C", "T", "dropout")}
+        return gpt2.Config(V=V, vocabulary_multiple=TILE, **sizes)
 
 
 @dataclass(frozen=True)
@@ -78,6 +91,12 @@ class Training:
         "of activations and matrix products; the trained weights are fp32 always; auto: bf16 on a GPU that "
         "has it, else fp32",
         choices=("auto", "fp32", "bf16", "fp16"),
+    )
+    attention: str = setting(
+        "auto",
+        "what computes attention on a GPU: llmlab's own kernels, or cuDNN where it is installed",
+        choices=attention.IMPLEMENTATIONS,
+        fixed=False,
     )
     recompute: str = setting(
         "none",

@@ -9,6 +9,7 @@ from llmlab import arrays
 from llmlab.data.dataset import Dataset
 from llmlab.engine import Engine, usable_cores
 from llmlab.errors import UserError
+from llmlab.kernels import attention
 from llmlab.models import gpt2
 from llmlab.optim import AdamW, warmup_cosine
 from llmlab.parameters import Parameters
@@ -39,9 +40,7 @@ class Trainer:
                 )
         self.config, self.dataset, self.step = config, dataset, 0
         self.loader = Loader(dataset.train, training.B, model.T, training.seed)
-        self.model = gpt2.Config(
-            V=dataset.vocabulary, T=model.T, L=model.L, H=model.H, C=model.C, dropout=model.dropout
-        )
+        self.model = model.network(dataset.vocabulary)
         precision = Precision(training.precision)
         keep_slope = (training.device, training.recompute, precision.name) == ("cpu", "none", "fp32")
         rows = training.logits_rows or None
@@ -57,6 +56,19 @@ class Trainer:
             clip=optimizer.clip,
         )
         self.loss_scale = precision.loss_scale(training.device)
+        self.attention = self._choose_attention()
+
+    def _choose_attention(self) -> str | None:
+        """The implementation that the setting comes to on a GPU, by its name; None on a CPU."""
+        if self.params.device != "cuda":
+            return None
+        try:
+            attention.use(self.config.training.attention)
+            shape = 1, self.model.T, 3 * self.model.C
+            qkv = arrays.namespace(self.params.master).empty(shape, self.params.dtype)
+            return attention.chosen(qkv, self.model.H)
+        except ValueError as error:
+            raise UserError(f"--attention: {error}") from error
 
     def batches(self, step: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """The micro-batches of a step: inputs and targets, (B, T) each."""

@@ -1,8 +1,11 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
 from llmlab.data import dataset
 from llmlab.errors import UserError
+from llmlab.kernels import attention
 from llmlab.train import run
 from llmlab.train.trainer import IGNORED, Trainer, resolve_device, resolve_precision, resolve_workers
 
@@ -173,3 +176,25 @@ def test_a_run_keeps_the_precision_that_auto_found(tiny, monkeypatch):
     monkeypatch.undo()
     assert loop.run()
     assert run.resume(loop.folder.path, {"steps": 20}).config.training.precision == "bf16"
+
+
+def test_rows_of_logits_start_where_wide_loads_may_and_predictions_have_no_padding(tiny, text):
+    data = dataclasses.replace(dataset.load([str(text)]), vocabulary=300)
+    trainer = Trainer(tiny.updated({"workers": 1}), data)
+    assert trainer.params["wte.weight"].shape == (384, 8)
+    assert trainer.logits(np.zeros((1, 3), np.int32)).shape == (1, 3, 300)
+    trainer.train_step(trainer.batches(0))
+    assert not trainer.params["wte.weight"][300:].any()
+
+
+def test_attention_is_chosen_and_named(make, monkeypatch):
+    trainer = make(precision="bf16", C=16, H=2)
+    assert trainer.attention is None  # on a CPU
+    trainer.params.device = "cuda"
+    for setting, name in (("auto", "wgmma"), ("mma", "mma")):
+        trainer.config = trainer.config.updated({"attention": setting})
+        assert trainer._choose_attention() == name
+    trainer.config = trainer.config.updated({"attention": "cudnn"})
+    with pytest.raises(UserError, match="--attention: .*cudnn"):
+        trainer._choose_attention()
+    attention.use("auto")
