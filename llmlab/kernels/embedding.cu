@@ -57,36 +57,27 @@ __global__ void __launch_bounds__(256) count_tokens(int* counts, int* arrivals, 
   if (place < places) arrivals[place] = atomicAdd(&counts[known_token(tokens, place, V)], 1);
 }
 
-// starts[token] = the sum of the counts of the tokens below it. One block, which walks over the counts, four to a thread.
+// starts[token] = the sum of the counts of the tokens below it. Each block adds up all that comes before its own tokens,
+// one to a thread, then those: less waiting than in one block that walks over all, and no order among blocks.
 extern "C" __global__ void __launch_bounds__(1024) sum_counts(int* starts, const int* counts, index_t n) {
-  constexpr int EACH = 4;
-  __shared__ int of_warp[WARP];
+  __shared__ int before_block[WARP], of_warp[WARP];  // by warp
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
-  int before_all = 0;
-  for (index_t begin = 0; begin < n; begin += blockDim.x * EACH) {
-    const index_t i = begin + threadIdx.x * EACH;
-    int count[EACH], mine = 0;
-#pragma unroll
-    for (int e = 0; e < EACH; e++) mine += count[e] = i + e < n ? counts[i + e] : 0;
-    int sum = mine;
-    for (int d = 1; d < WARP; d *= 2) {
-      const int below = __shfl_up_sync(ALL_LANES, sum, d);
-      if (lane >= d) sum += below;
-    }  // lane i holds the sum over lanes 0 to i
-    if (lane == WARP - 1) of_warp[warp] = sum;
-    __syncthreads();
-    int before = before_all + sum - mine;
-    for (int w = 0; w < warps; w++) {
-      if (w < warp) before += of_warp[w];
-      before_all += of_warp[w];
-    }
-#pragma unroll
-    for (int e = 0; e < EACH; e++) {
-      if (i + e < n) starts[i + e] = before;
-      before += count[e];
-    }
-    __syncthreads();  // all have read of_warp
-  }
+  const index_t first = static_cast<index_t>(blockIdx.x) * blockDim.x, i = first + threadIdx.x;
+  int before = 0;
+#pragma unroll 8
+  for (index_t k = threadIdx.x; k < first; k += blockDim.x) before += counts[k];
+  const int mine = i < n ? counts[i] : 0;
+  int sum = mine;
+  for (int d = 1; d < WARP; d *= 2) {
+    before += __shfl_xor_sync(ALL_LANES, before, d);
+    const int below = __shfl_up_sync(ALL_LANES, sum, d);
+    if (lane >= d) sum += below;
+  }  // lane i holds the sum over lanes 0 to i
+  if (lane == WARP - 1) before_block[warp] = before, of_warp[warp] = sum;
+  __syncthreads();
+  int start = sum - mine;
+  for (int w = 0; w < warps; w++) start += before_block[w] + (w < warp ? of_warp[w] : 0);
+  if (i < n) starts[i] = start;
 }
 
 // The places of one token side by side, in the order of their arrival.
@@ -97,19 +88,22 @@ gather_places(int* gathered, const int* starts, const int* arrivals, const I* to
   if (place < places) gathered[starts[known_token(tokens, place, V)] + arrivals[place]] = place;
 }
 
-// In the order of their places: each counts how many of its token stand before it.
+// In the order of their places: for each place a warp counts how many of its token stand before it, reading 32 of them at
+// once. A thread for a place would wait for them one after the other, and for a frequent token there are thousands.
 template <class I>
 __global__ void __launch_bounds__(256)
 order_places(long long* keys, const int* gathered, const int* starts, const int* counts, const I* tokens, int places, index_t V) {
-  const int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= places) return;
-  const int place = gathered[i];
+  const index_t place = (static_cast<index_t>(blockIdx.x) * blockDim.x + threadIdx.x) / WARP;
+  if (place >= places) return;
+  const int lane = threadIdx.x % WARP;
   const index_t token = known_token(tokens, place, V);
   const int start = starts[token], count = counts[token];
   int rank = 0;
-#pragma unroll 8
-  for (int k = 0; k < count; k++) rank += gathered[start + k] < place;
-  keys[start + rank] = token << PLACE_BITS | place;
+#pragma unroll 4
+  for (int k = lane; k < count; k += WARP) rank += gathered[start + k] < place;
+#pragma unroll
+  for (int d = WARP / 2; d > 0; d /= 2) rank += __shfl_xor_sync(ALL_LANES, rank, d);
+  if (lane == 0) keys[start + rank] = token << PLACE_BITS | place;
 }
 
 // ---- The sums.
@@ -117,9 +111,19 @@ order_places(long long* keys, const int* gathered, const int* starts, const int*
 __device__ __forceinline__ index_t token_of(long long key) { return key >> PLACE_BITS; }
 __device__ __forceinline__ index_t place_of(long long key) { return key & ((1ll << PLACE_BITS) - 1); }
 
-template <int E> __device__ __forceinline__ void add_to(float* row, const float (&sum)[E]) {
+// row[e] = or += sum[e], at most 16 bytes at a time: the 8 sums that belong to a pack of 16-bit numbers are two packs.
+template <bool ADD, int E> __device__ __forceinline__ void put_sums(float* row, const float (&sum)[E]) {
+  constexpr int PART = E < 4 ? E : 4;
 #pragma unroll
-  for (int e = 0; e < E; e++) row[e] += sum[e];
+  for (int i = 0; i < E; i += PART) {
+    Packed<float, PART> pack;
+    float v[PART] = {};
+    if (ADD) Packed<float, PART>::load(row + i).get(v);
+#pragma unroll
+    for (int e = 0; e < PART; e++) v[e] += sum[i + e];
+    pack.set(v);
+    pack.store(row + i);
+  }
 }
 
 // Block (chunk, columns): the sums of the runs in its chunk. A run that lies in the chunk goes straight to dwte, to which no
@@ -137,13 +141,11 @@ sum_runs(float* dwte, float* heads, float* tails, const T* dx, const long long* 
   auto finish_run = [&](bool is_last) {
     if (token == V) return;
     if (token == before) {
-#pragma unroll
-      for (int e = 0; e < E; e++) heads[blockIdx.x * C + c + e] = sum[e];
+      put_sums<false>(heads + blockIdx.x * C + c, sum);
     } else if (is_last && token == after) {
-#pragma unroll
-      for (int e = 0; e < E; e++) tails[blockIdx.x * C + c + e] = sum[e];
+      put_sums<false>(tails + blockIdx.x * C + c, sum);
     } else {
-      add_to<E>(dwte + token * C + c, sum);
+      put_sums<true>(dwte + token * C + c, sum);
     }
   };
   for (index_t i = begin; i < end; i += AHEAD) {
@@ -196,7 +198,7 @@ sum_spanning_runs(float* dwte, const float* heads, const float* tails, const lon
 #pragma unroll
     for (int e = 0; e < E; e++) sum[e] += heads[chunk * C + c + e];
   }
-  add_to<E>(dwte + token * C + c, sum);
+  put_sums<true>(dwte + token * C + c, sum);
 }
 
 // dwpe[t] += the sum over b of dx[b, t]: a thread owns E columns of a position.
@@ -212,5 +214,5 @@ sum_positions(float* dwpe, const T* dx, index_t B, index_t positions, index_t C)
 #pragma unroll
     for (int e = 0; e < E; e++) sum[e] += v[e];
   }
-  add_to<E>(dwpe + i, sum);
+  put_sums<true>(dwpe + i, sum);
 }

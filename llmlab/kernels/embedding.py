@@ -48,7 +48,7 @@ def backward(
         return dwte, dwpe
     dx, tokens = guards.contiguous(dx), _whole(tokens)
     B, T, C = dx.shape
-    E, dtype = row.pack_size(C, dx), cuda_type(dx.dtype)
+    E, dtype = row.pack_size(C, dx, dwte, dwpe), cuda_type(dx.dtype)
     positions = load("embedding").get_function(f"sum_positions<{dtype}, {E}>")
     positions((guards.ceil_divide(T * C, 256 * E),), (256,), (dwpe, dx, B, T, C))
     _add_tokens(dwte, dx, tokens, E, dtype)
@@ -85,12 +85,14 @@ def _sorted_places(tokens: Array, V: int) -> Array:
     )
     grid, block = (guards.ceil_divide(places, 256),), (256,)
     kernels.get_function(f"count_tokens<{I}>")(grid, block, (counts, Out(arrivals), tokens, places, V))
-    kernels.get_function("sum_counts")((1,), (1024,), (Out(starts), counts, V + 1))
+    tables = (guards.ceil_divide(V + 1, 1024),)
+    kernels.get_function("sum_counts")(tables, (1024,), (Out(starts), counts, V + 1))
     kernels.get_function(f"gather_places<{I}>")(
         grid, block, (Out(gathered), starts, arrivals, tokens, places, V)
     )
+    warps = (guards.ceil_divide(places * row.WARP, 256),)
     kernels.get_function(f"order_places<{I}>")(
-        grid, block, (Out(keys), gathered, starts, counts, tokens, places, V)
+        warps, block, (Out(keys), gathered, starts, counts, tokens, places, V)
     )
     return keys
 

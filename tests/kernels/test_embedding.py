@@ -55,6 +55,20 @@ def test_any_shape_anywhere(backend, dtype, B, T, V, C, offset):
     check(backend, dtype, B, T, V, C, offset)
 
 
+@pytest.mark.parametrize("offsets", [(1, 0), (0, 1), (2, 0), (0, 2)])
+def test_gradients_that_start_anywhere(backend, dtype, offsets):
+    rng = np.random.default_rng(0)
+    tokens, dx = rng.integers(0, 4, (2, 40)), rng.standard_normal((2, 40, 16)).astype(dtype)
+    tables = np.zeros((4, 16), dtype), np.zeros((40, 16), dtype)
+    sums = [np.ones(table.shape, np.float32) for table in tables]
+    at = backend.array
+    arguments = [at(a) for a in (dx, tokens, *tables)]
+    expected = backend(embedding.backward, *arguments, dwte=at(sums[0]), dwpe=at(sums[1]))
+    dwte, dwpe = (at(a, offset) for a, offset in zip(sums, offsets))
+    for result, reference in zip(backend(embedding.backward, *arguments, dwte=dwte, dwpe=dwpe), expected):
+        np.testing.assert_array_equal(result, reference)
+
+
 def test_repeated_tokens_add_up(backend, dtype):
     tokens, dx = np.full((1, 1000), 3), np.ones((1, 1000, 5), dtype)
     wte, wpe = np.zeros((8, 5), dtype), np.zeros((1000, 5), dtype)
@@ -83,6 +97,22 @@ def test_a_token_outside_the_vocabulary_is_never_another_row():
         dwte, _ = launcher.backward(np.ones((1, 3, 8), np.float32), tokens, wte, wpe)
     np.testing.assert_array_equal(np.isnan(x[0, :, 0]), [False, True, True])
     np.testing.assert_array_equal(dwte[:, 0], [1, 0, 0, 0])
+
+
+def test_places_of_a_token_are_put_in_order_whatever_the_order_of_their_arrival():
+    """On a GPU that order is left to chance, emulated it is always the same: here it is drawn."""
+    rng, V = np.random.default_rng(0), 9
+    tokens = rng.permutation(np.repeat([0, 3, 8, -1, 9], [1, 2, 150, 40, 7]))  # the last two outside
+    known = np.where((tokens >= 0) & (tokens < V), tokens, V)
+    counts = np.bincount(known, minlength=V + 1).astype(np.int32)
+    starts = (np.cumsum(counts) - counts).astype(np.int32)
+    arrived = rng.permutation(tokens.size)
+    gathered = arrived[np.argsort(known[arrived], kind="stable")].astype(np.int32)
+    keys = np.zeros(tokens.size, np.int64)
+    order = kernels.load("embedding").get_function("order_places<long long>")
+    with kernels.emulated("check"):
+        order((25,), (256,), (kernels.Out(keys), gathered, starts, counts, tokens, tokens.size, V))
+    np.testing.assert_array_equal(keys, np.sort(known << 32 | np.arange(tokens.size)))
 
 
 @pytest.mark.gpu
