@@ -11,9 +11,9 @@ from llmlab.kernels import guards
 from llmlab.kernels.loader import load
 from llmlab.kernels.signature import Out, cuda_type, null
 
-_NORM_THREADS, _UPDATE_THREADS = 512, 256
-_NORM_BLOCKS, _UPDATE_BLOCKS = 4, 3  # on a multiprocessor; all of a launch are on the GPU at once
+_NORM_THREADS, _UPDATE_THREADS = 1024, 256
 _PACK = 4  # float32 elements in 16 bytes
+_UPDATE = 3  # numbers that sum_squares leaves behind its sums
 
 
 def step(
@@ -56,17 +56,18 @@ def step(
     rate, scale = _scalar("lr", lr, master), _scalar("inverse_scale", inverse_scale, master)
 
     E = _PACK if _aligned(grad) else 1
-    blocks = _blocks(n, _NORM_THREADS * E, _NORM_BLOCKS, master)
-    partials = namespace(master).empty(blocks + 1, np.float64)  # and the number of this update
+    blocks = min(guards.multiprocessors(master), _blocks(n, _NORM_THREADS * E))
+    partials = namespace(master).empty(blocks + _UPDATE, np.float64)
     sum_squares = kernels.get_function(f"sum_squares<{E}>")
-    sum_squares((blocks,), (_NORM_THREADS,), (Out(partials), grad, updates, n))
+    betas = float(beta1), float(beta2)
+    sum_squares((blocks,), (_NORM_THREADS,), (Out(partials), grad, updates, *betas, n))
 
     E = _PACK if _aligned(master, grad, m, v, compute) else 1
     update = kernels.get_function(f"adamw_update<{T}, {E}>")
     buffers = master, grad, m, v, null if compute is None else compute
-    settings = float(beta1), float(beta2), float(eps), float(weight_decay), float(clip), int(decay_end)
+    settings = *betas, float(eps), float(weight_decay), float(clip), int(decay_end)
     update(
-        (_blocks(n, _UPDATE_THREADS * E, _UPDATE_BLOCKS, master),),
+        (_blocks(n, _UPDATE_THREADS * E),),
         (_UPDATE_THREADS,),
         (Out(norm), updates, *buffers, partials, blocks, *rate, *scale, *settings, n),
     )
@@ -78,10 +79,9 @@ def _aligned(*buffers: Array | None) -> bool:
     return all(guards.address(b) % (_PACK * b.itemsize) == 0 for b in buffers if b is not None)
 
 
-def _blocks(n: int, elements: int, on_multiprocessor: int, like: Array) -> int:
-    """Blocks that take ``elements`` of n at a time: no more than are on the GPU at once, and one at least."""
-    most = guards.multiprocessors(like) * on_multiprocessor
-    return max(1, min(most, guards.ceil_divide(n, elements)))
+def _blocks(n: int, elements: int) -> int:
+    """Blocks of which each takes that many of n elements: one at least, which has the norm to write."""
+    return max(1, guards.ceil_divide(n, elements))
 
 
 def _scalar(name: str, value: float | Array, like: Array) -> tuple[Any, float]:

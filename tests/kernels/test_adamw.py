@@ -84,6 +84,20 @@ def test_norm(backend, gradient, inverse_scale, norm):
     assert updates == np.isfinite(norm)
 
 
+@pytest.mark.parametrize("blocks", [1, 33, 300])
+def test_norm_of_many_blocks(backend, monkeypatch, blocks):
+    """More partial sums than a warp adds up at once, of threads that walk over the gradient."""
+    monkeypatch.setattr("llmlab.kernels.adamw._NORM_THREADS", 64)
+    monkeypatch.setattr("llmlab.kernels.guards.multiprocessors", lambda like: blocks)
+    arrays = buffers(78_001)
+    norm, after, updates = step(backend, [backend.array(a) for a in arrays], updates=5, clip=0.1)
+    wide, counter = [a.astype(np.float64) for a in arrays], np.array([5])
+    norm_64 = adamw.step.text(*wide, None, counter, 0.01, 1.0, *BETAS, 1e-8, 0.1, 0.1, 0)
+    np.testing.assert_allclose(norm, norm_64[0], rtol=1e-7)
+    np.testing.assert_allclose(after[0], wide[0], rtol=0, atol=1e-6)
+    assert updates == counter[0]
+
+
 @pytest.mark.parametrize("bad", [np.inf, np.nan])
 def test_a_gradient_that_is_not_finite_changes_nothing(backend, bad):
     arrays = buffers(100)
