@@ -14,9 +14,41 @@ from typing import Any
 import numpy as np
 
 from llmlab.arrays import Array, gpu_available, namespace, to_numpy
+from llmlab.kernels import accelerated
 from llmlab.ops._check import between, integer
 
-__all__ = ["LossScale"]
+__all__ = ["LossScale", "update"]
+
+
+@accelerated("loss_scale", "update")
+def update(
+    scale: Array, inverse: Array, good: Array, stuck: Array, norm: Array,
+    growth: float, backoff: float, interval: int, minimum: float, maximum: float,
+) -> Array:
+    """Move the scale after a step whose gradient had this norm, in place; returns `scale`.
+
+    Args:
+        scale, inverse: (1,) float32, the factors for the loss and for the gradients.
+        good, stuck: (1,) int32, good steps since the scale last moved or a step was refused; refused steps
+            at the minimum.
+        norm: (1,), not finite if the step was refused.
+        growth, backoff, interval, minimum, maximum: as in `LossScale`.
+
+    >>> scale, inverse, norm = np.full((3, 1), 8, np.float32)
+    >>> good, stuck = np.zeros((2, 1), np.int32)
+    >>> update(scale, inverse, good, stuck, norm, 2.0, 0.5, 1, 1.0, 64.0).tolist(), inverse.tolist()
+    ([16.0], [0.0625])
+    """
+    xp = namespace(scale)
+    finite = xp.isfinite(norm)
+    stuck += ~finite & (scale <= np.float32(minimum))
+    good[...] = xp.where(finite, good + 1, 0)
+    grows = good >= interval
+    moved = xp.where(finite, xp.where(grows, scale * growth, scale), scale * backoff)
+    scale[...] = moved.clip(minimum, maximum)
+    inverse[...] = 1 / scale
+    good *= ~grows  # an assignment through a mask would wait for its count on a GPU
+    return scale
 
 
 class LossScale:
@@ -69,17 +101,12 @@ class LossScale:
 
     def update(self, norm: Array) -> None:
         """Move the scale after a step whose gradient had this norm, (1,); on a CPU, warn at the minimum."""
-        xp = namespace(self.scale)
-        finite = xp.isfinite(norm)
-        self.stuck += ~finite & (self.scale <= np.float32(self.minimum))
-        self.good[...] = xp.where(finite, self.good + 1, 0)
-        grows = self.good >= self.interval
-        moved = xp.where(finite, xp.where(grows, self.scale * self.growth, self.scale),
-                         self.scale * self.backoff)
-        self.scale[...] = moved.clip(self.minimum, self.maximum)
-        self.inverse[...] = 1 / self.scale
-        self.good *= ~grows  # an assignment through a mask would wait for its count on a GPU
-        if xp is np:
+        if getattr(norm, "shape", None) != (1,):
+            raise ValueError(f"norm is {norm!r}, needs to be an array of one element, as AdamW.step "
+                             f"returns it")
+        update(self.scale, self.inverse, self.good, self.stuck, norm,
+               self.growth, self.backoff, self.interval, self.minimum, self.maximum)
+        if isinstance(self.scale, np.ndarray):
             self.warn_if_stuck()
 
     def warn_if_stuck(self) -> None:

@@ -84,3 +84,11 @@ def test_bad_arguments_are_named(options, message, monkeypatch):
     monkeypatch.setattr("llmlab.optim.loss_scaling.gpu_available", lambda: False)
     with pytest.raises(ValueError, match=message):
         LossScale(**options)
+
+
+@pytest.mark.parametrize("norm", [1.0, np.float32(1), np.ones(2), np.ones(0)], ids=repr)
+def test_a_norm_is_an_array_of_one_element(norm):
+    scale = LossScale(interval=1)
+    with pytest.raises(ValueError, match="norm is .*, needs to be an array of one element"):
+        scale.update(norm)
+    assert scale.scale == 65536
