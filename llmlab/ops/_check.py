@@ -13,9 +13,12 @@ import numpy as np
 
 from llmlab.arrays import accumulation_dtype, bfloat16, float16, float32, float64, is_cupy
 
-__all__ = ["between", "checked", "ids", "integer"]
+__all__ = ["between", "checked", "ids", "integer", "scalar"]
 
 _FLOATS = (float64, float32, bfloat16, float16)
+_FEATURES = {"C", "C_out", "3C", "V"}
+"""Axes that are never empty, unlike those of rows: softmax, norms and products of nothing have no value."""
+_LARGEST = float(np.finfo(float32).max)
 
 
 def checked(also: Callable[..., None] | None = None, **specs: str) -> Callable:
@@ -24,9 +27,9 @@ def checked(also: Callable[..., None] | None = None, **specs: str) -> Callable:
     Each keyword names an argument and gives its axes, as in ``x="*N C", weight="C"``: a letter is a length
     that all its uses share, a number is itself, ``*N`` stands for any number of leading axes. Before the
     axes may stand a word: `sum` for an array in the accumulation dtype (float32, or float64 with float64),
-    `integer` for ids; otherwise all arrays share the dtype of the first. None is for results, and for
-    arguments whose annotation allows it; results must be C-contiguous. `also` gets the arguments by name
-    and checks what shapes cannot say.
+    `integer` for ids; otherwise all arrays share the dtype of the first. Axes of rows may be empty, those of
+    features (C, C_out, 3C, V) may not. None is for results, and for arguments whose annotation allows it;
+    results must be C-contiguous. `also` gets the arguments by name and checks what shapes cannot say.
 
     Raises TypeError for what is not an array or has another dtype, ValueError for a shape that does not fit.
     """
@@ -104,6 +107,9 @@ def _check_array(name: str, x: Any, kind: str, axes: list[str], first: dict[str,
         if length != expected:
             raise ValueError(f"{name} has shape {shape}, needs ({', '.join(axes)}) with "
                              f"{axis} = {expected} as in {said_by}")
+        if length == 0 and axis in _FEATURES:
+            raise ValueError(f"{name} has shape {shape}, needs ({', '.join(axes)}) with {axis} at least 1; "
+                             f"only axes of rows may be empty")
 
 
 def _check_dtype(name: str, dtype: np.dtype, kind: str, first: dict[str, Any]) -> None:
@@ -123,15 +129,33 @@ def _check_dtype(name: str, dtype: np.dtype, kind: str, first: dict[str, Any]) -
                         f"{name}.astype('{expected}') converts it")
 
 
-def between(name: str, value: Any, low: float, high: float = math.inf, *, closed: bool = False) -> None:
-    """Raise ValueError unless low < value < high (or low <= value < high if `closed`); NaN never passes."""
+def between(
+    name: str, value: Any, low: float, high: float = math.inf, *, closed: bool = False, repair: str = "",
+) -> None:
+    """Raise ValueError unless low < value < high (or low <= value < high if `closed`); NaN never passes.
+
+    `repair` ends the complaint with what else would do.
+    """
+    repair = repair and f"; {repair}"
     try:
-        inside = low <= value < high if closed else low < value < high
-    except TypeError:
-        raise TypeError(f"{name} is {value!r}, needs to be a number") from None
+        inside = bool(low <= value < high if closed else low < value < high)
+    except (TypeError, ValueError):  # ValueError: an array of several elements
+        raise TypeError(f"{name} is {value!r}, needs to be a number{repair}") from None
     if not inside:
-        upper = "" if high == math.inf else f" and below {high:g}"
-        raise ValueError(f"{name} is {value}, needs to be {'at least' if closed else 'above'} {low:g}{upper}")
+        upper = "finite" if high == math.inf else f"below {high:g}"
+        lower = f"{'at least' if closed else 'above'} {low:g}"
+        raise ValueError(f"{name} is {value}, needs to be {lower} and {upper}{repair}")
+
+
+def scalar(name: str, value: Any, low: float = -_LARGEST) -> None:
+    """Raise unless `value` is a number from `low` on that float32 holds, or an array of one such element.
+
+    An element on a GPU is not looked at, since that would make the host wait.
+    """
+    if getattr(value, "size", 1) != 1:
+        raise ValueError(f"{name} has shape {value.shape}, needs to be a number, or an array of one element")
+    if not is_cupy(value):
+        between(name, value, low, _LARGEST, closed=True)
 
 
 def integer(name: str, value: Any, low: int | None = None, high: int | None = None) -> None:

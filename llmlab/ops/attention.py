@@ -27,11 +27,17 @@ _QUERIES = 64  # in a run: the shorter it is, the fewer keys lie after all its q
 _SCORES = 1 << 19  # alive at once: they stay in the cache, and calls are long enough for threads to overlap
 
 
-def _check_heads(qkv: Array, heads: int, **_) -> None:
+def _check_heads(
+    qkv: Array, heads: int, dy: Array | None = None, y: Array | None = None, lse: Array | None = None, **_,
+) -> None:
     integer("heads", heads, 1)
     if qkv.shape[-1] % (3 * heads):
         raise ValueError(f"qkv has shape {qkv.shape}, needs a last axis divisible by {3 * heads} (3 heads): "
                          f"q, k and v side by side, each of heads * D channels")
+    B, T, C = qkv.shape[0], qkv.shape[1], qkv.shape[2] // 3
+    for name, x, shape in (("dy", dy, (B, T, C)), ("y", y, (B, T, C)), ("lse", lse, (B, heads, T))):
+        if x is not None and x.shape != shape:
+            raise ValueError(f"{name} has shape {x.shape}, needs {shape} beside a qkv of shape {qkv.shape}")
 
 
 def _heads(x: Array, heads: int) -> Array:

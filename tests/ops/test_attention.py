@@ -90,3 +90,15 @@ def test_large_scores_do_not_overflow():
 def test_heads_that_do_not_divide_the_channels_are_an_error(heads, error, message):
     with pytest.raises(error, match=message):
         attention.forward(np.zeros((1, 2, 24)), heads)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "needs"), [("y", (1, 2, 9), "1, 2, 8"), ("lse", (1, 4, 2), "1, 2, 2")])
+def test_shapes_that_do_not_go_with_qkv_are_refused(name, wrong, needs):
+    qkv = np.ones((1, 2, 24))
+    arrays = {"y": np.ones((1, 2, 8)), "lse": np.ones((1, 2, 2)), name: np.ones(wrong)}
+    message = rf"{name} has shape .*, needs \({needs}\) beside a qkv of shape"
+    with pytest.raises(ValueError, match=message):
+        attention.forward(qkv, 2, **{name: np.ones(wrong)})
+    with pytest.raises(ValueError, match=message):
+        attention.backward(np.ones_like(arrays["y"]), qkv, heads=2, **arrays)
