@@ -21,7 +21,7 @@ import numpy as np
 
 from llmlab.arrays import Array, accumulation_dtype, is_cupy, namespace, scratch, scratch_frame
 from llmlab.kernels import accelerated
-from llmlab.ops._check import between, checked, integer
+from llmlab.ops._check import between, checked, integer, scalar
 from llmlab.ops._precision import result
 
 if TYPE_CHECKING:
@@ -58,11 +58,10 @@ def _check_step(
     between("beta2", beta2, 0, 1, closed=True)
     between("eps", eps, 0, closed=True)
     between("weight_decay", weight_decay, 0, closed=True)
-    if clip != math.inf:
-        between("clip", clip, 0)
-    for name, value in (("lr", lr), ("inverse_scale", inverse_scale)):
-        if not hasattr(value, "dtype"):  # a number in a device array isn't looked at: the host would wait
-            between(name, value, 0, closed=True)
+    if not (isinstance(clip, float) and clip == math.inf):
+        between("clip", clip, 0, repair="math.inf means no clipping")
+    scalar("lr", lr, 0)
+    scalar("inverse_scale", inverse_scale, 0)
 
 
 @checked(_check_step, master="P", grad="P", m="P", v="P", norm="sum 1")
@@ -171,14 +170,18 @@ class AdamW:
         self, params: Parameters, betas: tuple[float, float] = (0.9, 0.95), eps: float = 1e-8,
         weight_decay: float = 0.1, clip: float | None = 1.0,
     ) -> None:
-        between("betas[0]", betas[0], 0, 1, closed=True)
-        between("betas[1]", betas[1], 0, 1, closed=True)
+        try:
+            beta1, beta2 = betas
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"betas is {betas!r}, needs to be two numbers, such as (0.9, 0.95)") from None
+        between("betas[0]", beta1, 0, 1, closed=True)
+        between("betas[1]", beta2, 0, 1, closed=True)
         between("eps", eps, 0, closed=True)
         between("weight_decay", weight_decay, 0, closed=True)
         if clip is not None:
-            between("clip", clip, 0)
+            between("clip", clip, 0, repair="None means no clipping")
         self.params = params
-        self.betas = float(betas[0]), float(betas[1])
+        self.betas = float(beta1), float(beta2)
         self.eps = float(eps)
         self.weight_decay = float(weight_decay)
         self.clip = math.inf if clip is None else float(clip)
@@ -207,14 +210,31 @@ class AdamW:
         return {"m": self.m, "v": self.v, "updates": self.updates}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Overwrite the state with arrays saved from `state`, from the host or the device."""
+        """Overwrite the state with arrays saved from `state`, from the host or the device.
+
+        Raises TypeError for another dtype, and ValueError for another shape and for numbers that no run has:
+        moments that are not finite, a negative second moment or count. Nothing is overwritten then.
+        """
         mine = self.state
         if state.keys() != mine.keys():
             raise ValueError(f"state has {sorted(state)}, needs {sorted(mine)}")
         for name, array in mine.items():
-            shape = getattr(state[name], "shape", None)
-            if shape != array.shape:
-                raise ValueError(f"state {name!r} has shape {shape}, needs {array.shape}; "
-                                 f"it belongs to a model of another size")
+            _check_saved(name, state[name], array, low=-math.inf if name == "m" else 0)
         for name, array in mine.items():
             array[...] = namespace(array).asarray(state[name])
+
+
+def _check_saved(name: str, saved: Array, mine: Array, low: float) -> None:
+    """Refuse a saved array that is not like `mine`, or has elements that are not finite or below `low`."""
+    shape, dtype = getattr(saved, "shape", None), getattr(saved, "dtype", None)
+    if shape != mine.shape:
+        raise ValueError(f"state {name!r} has shape {shape}, needs {mine.shape}; "
+                         f"it belongs to a model of another size")
+    if dtype != mine.dtype:
+        raise TypeError(f"state {name!r} has dtype {dtype}, needs {mine.dtype}; "
+                        f"it belongs to a run in another precision, or is damaged")
+    wrong = int((~namespace(saved).isfinite(saved) | (saved < low)).sum())
+    if wrong:
+        lowest = "" if low == -math.inf else f" and at least {low}"
+        raise ValueError(f"state {name!r} has {wrong} element(s) that are not finite{lowest}; "
+                         f"it is damaged: load an earlier one")

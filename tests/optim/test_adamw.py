@@ -1,12 +1,14 @@
 """AdamW against PyTorch, its golden trajectory, and clipping from zero to infinity."""
 
 import math
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
 from llmlab.arrays import bfloat16, float16
 from llmlab.graph import Parameter
+from llmlab.kernels import emulated
 from llmlab.optim import AdamW
 from llmlab.optim.adamw import step as adamw_step
 from llmlab.parameters import Parameters
@@ -204,6 +206,62 @@ def test_bad_arguments_are_named():
         AdamW(parameters()).step(math.nan)
     with pytest.raises(ValueError, match="another size"):
         AdamW(parameters()).load(AdamW(parameters({"w": (200, 2)})).state)
+
+
+@pytest.mark.parametrize(("options", "error", "message"), [
+    ({"betas": 0.9}, TypeError, "betas is 0.9, needs to be two numbers"),
+    ({"betas": None}, TypeError, "betas is None"),
+    ({"betas": (0.9,)}, ValueError, r"betas is \(0\.9,\), needs to be two numbers, such as"),
+    ({"betas": (0.9, 0.95, 0.99)}, ValueError, "betas is .*0.99.* needs to be two numbers"),
+    ({"betas": (0.9, "a")}, TypeError, r"betas\[1\] is 'a', needs to be a number"),
+    ({"clip": math.inf}, ValueError, "clip is inf, needs to be above 0 and finite; None means no clipping"),
+    ({"clip": -1}, ValueError, "clip is -1, needs to be above 0 .*None"),
+])
+def test_bad_options_are_named(options, error, message):
+    with pytest.raises(error, match=message):
+        AdamW(parameters(), **options)
+
+
+@pytest.mark.parametrize(("lr", "error", "message"), [
+    (1e40, ValueError, r"lr is 1e\+40, needs to be at least 0 and below 3\.4"),
+    (np.array([1e40]), ValueError, r"lr is \[1\.e\+40\]"),
+    (np.full(1, math.nan), ValueError, r"lr is \[nan\]"),
+    (np.ones(2), ValueError, r"lr has shape \(2,\), needs to be a number, or an array of one element"),
+    ([0.1], TypeError, r"lr is \[0\.1\], needs to be a number"),
+])
+@pytest.mark.parametrize("emulate", [False, True], ids=["text", "emulated"])
+def test_a_rate_that_no_master_could_take_moves_nothing(lr, error, message, emulate):
+    optimizer = AdamW(parameters())
+    optimizer.params.grad["w"][...] = 1
+    with emulated() if emulate else nullcontext():
+        with pytest.raises(error, match=message):
+            optimizer.step(lr)
+        with pytest.raises(error, match=message.replace("lr", "inverse_scale")):
+            optimizer.step(0.1, lr)
+    assert not optimizer.params.master.any()
+    assert optimizer.updates == 0
+
+
+@pytest.mark.parametrize(("name", "value", "error", "message"), [
+    ("m", math.nan, ValueError, r"state 'm' has 1 element\(s\) that are not finite; it is damaged"),
+    ("m", -math.inf, ValueError, "state 'm' has 1 element"),
+    ("v", math.inf, ValueError, r"state 'v' has 1 element\(s\) that are not finite and at least 0"),
+    ("v", -1e-9, ValueError, "state 'v' has 1 element"),
+    ("updates", -1, ValueError, "state 'updates' has 1 element"),
+    ("updates", np.array([2.7]), TypeError, "state 'updates' has dtype float64, needs int64"),
+    ("m", np.zeros(2432), TypeError, "state 'm' has dtype float64, needs float32"),
+    ("m", [0.0], ValueError, "state 'm' has shape None"),
+])
+def test_a_damaged_state_is_refused_and_overwrites_nothing(name, value, error, message):
+    optimizer = AdamW(parameters())
+    state = {n: np.ones_like(a) for n, a in optimizer.state.items()}
+    if isinstance(value, int | float):
+        state[name][0] = value
+    else:
+        state[name] = value
+    with pytest.raises(error, match=message):
+        optimizer.load(state)
+    assert not any(array.any() for array in optimizer.state.values())
 
 
 @pytest.mark.parametrize(("name", "value", "error"), [
