@@ -25,6 +25,7 @@ import numpy as np
 from llmlab import arrays
 from llmlab.checkpointing import policies, schedule
 from llmlab.graph import Graph
+from llmlab.ops._check import integer, scalar
 from llmlab.parameters import Parameters
 from llmlab.program import Plan
 from llmlab.runner import Runner
@@ -65,10 +66,13 @@ class Engine:
     def __init__(self, graph: Graph, parameters: Parameters, policy: str | Collection[str] = "none",
                  workers: int = 1, observer: Callable | None = None, capture: bool = True) -> None:
         B = graph.sizes["B"]
+        integer("workers", workers)
         if not 1 <= workers <= B:
             raise ValueError(f"workers is {workers}, needs to lie in [1, {B}], B being the largest batch")
         if workers > 1 and parameters.device != "cpu":
             raise ValueError(f"workers is {workers}, needs to be 1 on a GPU, which shares out work itself")
+        if observer is not None and not callable(observer):
+            raise TypeError(f"observer is {observer!r}, needs to be a function of (action, node), or None")
         for name, spec in graph.parameters.items():
             if name not in parameters or parameters[name].shape != spec.shape:
                 raise ValueError(f"parameters has no {name!r} of shape {spec.shape}; "
@@ -108,11 +112,16 @@ class Engine:
         learn. The loss is `weight` times the mean over the valid tokens. With several micro-batches in a
         step, let `weight` be a micro-batch's share of the step's valid tokens: then losses and gradients
         add up to those of the whole step. The gradient, and only it, is also multiplied by `scale`, the
-        loss scale of float16. Both may be numbers or arrays on the device. After an exception the gradient is
-        incomplete: set it to zero.
+        loss scale of float16. Both may be numbers, or arrays of one element, also on the device. After an
+        exception the gradient is incomplete: set it to zero.
+
+        Raises TypeError and ValueError that name the argument; then nothing was computed.
         """
         tokens, targets = self._checked(tokens, targets)
         weight = 1.0 if weight is None else weight
+        scalar("weight", weight)
+        if scale is not None:
+            scalar("scale", scale)
         seed = weight if scale is None else weight * scale
         loss = self._run("training", tokens, targets, seed)
         self.step += 1
@@ -236,7 +245,12 @@ class Engine:
 
 def _ids(name: str, values: Any, V: int, allowed: int | None = None) -> Any:
     """An integer array whose values, where looking at them costs no wait for a GPU, are token ids."""
-    values = values if arrays.is_cupy(values) else np.asarray(values)
+    if not arrays.is_cupy(values):
+        try:
+            values = np.asarray(values)
+        except ValueError:
+            raise ValueError(f"{name} is ragged, needs rows of one length; pad them, with -100 in targets "
+                             f"for what is not to be learnt") from None
     if values.dtype.kind not in "iu":
         raise TypeError(f"{name} has dtype {values.dtype}, needs whole numbers")
     if not arrays.is_cupy(values):

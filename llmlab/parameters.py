@@ -8,6 +8,7 @@ comparison with `decay_end`.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -116,6 +117,8 @@ def aligned_zeros(size: int, dtype: np.dtype, device: str = "cpu") -> Any:
     >>> aligned_zeros(3, np.dtype("float32")).ctypes.data % 256
     0
     """
+    if size * dtype.itemsize > sys.maxsize - 256:  # of such a size NumPy says something else
+        raise MemoryError(f"cannot allocate {size} elements of {dtype}")
     if device == "cuda":
         import cupy
 

@@ -385,6 +385,52 @@ def test_bad_batches_are_refused_by_name(tokens, targets, error, message):
         engine.forward_backward(tokens, tokens if targets is None else targets)
 
 
+@pytest.mark.parametrize(("factor", "error", "message"), [
+    ([0.5], TypeError, r"is \[0\.5\], needs to be a number"),
+    ("a", TypeError, "is 'a', needs to be a number"),
+    (np.ones(2), ValueError, r"has shape \(2,\), needs to be a number, or an array of one element"),
+    (np.nan, ValueError, "is nan"),
+])
+@pytest.mark.parametrize("name", ["weight", "scale"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_factors_of_the_loss_are_single_numbers(name, workers, factor, error, message):
+    engine = make(workers=workers)
+    with pytest.raises(error, match=f"^{name} {message}"):
+        engine.forward_backward(*batch(), **{name: factor})
+    assert not engine.parameters.gradient.any()
+    assert engine.step == 0
+
+
+@pytest.mark.parametrize("factor", [2, np.float32(2), np.full(1, 2.0), np.full((), 2.0)], ids=repr)
+def test_factors_of_the_loss_may_be_of_any_kind(factor):
+    engine = make()
+    _, grad = gradient(engine, *batch())
+    np.testing.assert_array_equal(gradient(engine, *batch(), weight=factor)[1], 2 * grad)
+    np.testing.assert_array_equal(gradient(engine, *batch(), scale=factor)[1], 2 * grad)
+
+
+def test_ragged_batches_are_refused_by_name():
+    engine, ragged = make(), [[1, 2, 3], [1]]
+    with pytest.raises(ValueError, match="tokens is ragged, needs rows of one length; pad them"):
+        engine.logits(ragged)
+    with pytest.raises(ValueError, match="targets is ragged"):
+        engine.loss(np.zeros((2, 3), int), ragged)
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"policy": None}, "policy is None, needs to be one of none, selective, full, or a set of tensor names"),
+    ({"policy": 3}, "policy is 3, needs to be one of none"),
+    ({"workers": "2"}, "workers is '2', needs to be an integer"),
+    ({"workers": 1.5}, r"workers is 1\.5, needs to be an integer"),
+    ({"workers": None}, "workers is None"),
+    ({"workers": True}, "workers is True"),
+    ({"observer": 3}, r"observer is 3, needs to be a function of \(action, node\), or None"),
+])
+def test_bad_options_are_named(options, message):
+    with pytest.raises(TypeError, match=message):
+        make(**options)
+
+
 def test_training_needs_targets():
     engine, tokens = make(), np.zeros((1, 8), int)
     for door in (engine.forward_backward, engine.loss):

@@ -56,5 +56,7 @@ def test_bad_input_is_named():
         p["fc"]
     with pytest.raises(ValueError, match="device is 'tpu'"):
         Parameters(SPECS, device="tpu")
+    with pytest.raises(MemoryError, match=r"cannot allocate 1\d+ elements of float32"):
+        Parameters({"w": Parameter("w", (10**13, 10**13), decayed=True)})
     with pytest.raises(ValueError, match="dtype is 'int8'"):
         Parameters(SPECS, dtype="int8")

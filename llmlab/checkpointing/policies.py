@@ -62,11 +62,12 @@ POLICIES: dict[str, Callable[[Graph], frozenset[str]]] = {"none": none, "selecti
 
 def keep(policy: str | Collection[str], graph: Graph) -> frozenset[str]:
     """The tensors that a policy keeps, by the policy's name or given as the set itself."""
-    if not isinstance(policy, str):
+    if isinstance(policy, Collection) and not isinstance(policy, str):
         return frozenset(policy)
-    if policy not in POLICIES:
-        raise ValueError(f"policy is {policy!r}, needs to be one of "
-                         f"{', '.join(POLICIES)}, or a set of tensor names")
+    if not isinstance(policy, str) or policy not in POLICIES:
+        error = ValueError if isinstance(policy, str) else TypeError
+        raise error(f"policy is {policy!r}, needs to be one of "
+                    f"{', '.join(POLICIES)}, or a set of tensor names")
     return POLICIES[policy](graph)
 
 

@@ -24,6 +24,7 @@ from llmlab.ops import (
     linear_cross_entropy,
     residual_layernorm,
 )
+from llmlab.ops._check import integer, scalar
 from llmlab.parameters import Parameters
 
 __all__ = ["SIZES", "Config", "build", "initialise"]
@@ -112,6 +113,7 @@ def build(
     if logits_rows is not None and (not isinstance(logits_rows, (int, np.integer)) or logits_rows < 1):
         raise ValueError(f"logits_rows is {logits_rows!r}, needs to be a whole number of at least 1, "
                          f"the rows of logits that exist at a time, or None for all")
+    integer("seed", seed, 0, 2**64 - 1)
     graph = Graph({"B": B, "T": config.T})
     builder = _Builder(graph, config, seed, keep_slope)
     graph.input("tokens", ("B", "T"))
@@ -224,7 +226,12 @@ def initialise(parameters: Parameters, config: Config, seed: int, std: float = 0
     The two products that end a branch get std/√(2L), so that the residual stream's variance doesn't grow
     with depth. GPT-2's 0.02 suits wide models; a narrow one learns faster from about 1/√C. The same seed
     gives the same weights on any device and in any precision.
+
+    Raises TypeError and ValueError for a seed outside [0, 2**64), a std that is negative or not finite, and
+    parameters of another config.
     """
+    integer("seed", seed, 0, 2**64 - 1)
+    scalar("std", std, 0)
     shape = parameters.specs["wte.weight"].shape
     if shape != (config.rows, config.C):
         raise ValueError(f"parameters has a 'wte.weight' of shape {shape}, needs "

@@ -66,6 +66,31 @@ def test_logits_need_a_row(rows):
         gpt2.build(gpt2.Config(), B=2, logits_rows=rows)
 
 
+@pytest.mark.parametrize(("seed", "error", "message"), [
+    (1.5, TypeError, r"seed is 1\.5, needs to be an integer"), ("1", TypeError, "seed is '1'"),
+    (None, TypeError, "seed is None"), (-1, ValueError, "seed is -1, needs to be at least 0"),
+    (2**64, ValueError, "seed is 18446744073709551616, needs to be at most 18446744073709551615"),
+])
+def test_seeds_are_whole_numbers_of_64_bits(seed, error, message):
+    config = gpt2.Config(V=16, C=32, H=4, dropout=0.1)
+    with pytest.raises(error, match=message):
+        gpt2.build(config, B=1, seed=seed)
+    parameters = Parameters(gpt2.build(config, B=1, seed=2**64 - 1).parameters)
+    with pytest.raises(error, match=message):
+        gpt2.initialise(parameters, config, seed=seed)
+    assert not parameters.master.any()
+
+
+@pytest.mark.parametrize(("std", "error"), [
+    (-1, ValueError), (np.nan, ValueError), (np.inf, ValueError), ("a", TypeError), (None, TypeError)])
+def test_a_std_is_no_less_than_nothing(std, error):
+    config = gpt2.Config(V=16, C=32, H=4)
+    parameters = Parameters(gpt2.build(config, B=1).parameters)
+    with pytest.raises(error, match="^std is .*, needs to be"):
+        gpt2.initialise(parameters, config, seed=0, std=std)
+    assert not parameters.master.any()
+
+
 def test_no_more_rows_of_logits_than_there_are():
     graph = gpt2.build(gpt2.Config(V=16, T=8, C=32), B=2, logits_rows=1000)
     assert graph.shape("loss.logits") == (16, 16)
