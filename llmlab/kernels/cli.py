@@ -63,8 +63,19 @@ def main(argv: list[str]) -> int:
         raise UserError(
             f"name the kernel before its arguments: {arguments.file} KERNEL {arguments.kernel} ..."
         )
-    module = RawModule(code=arguments.file.read_text(), name=str(arguments.file))
+    if arguments.seed < 0:
+        raise UserError(f"--seed {arguments.seed}: must be >= 0")
+    module = RawModule(code=_text(arguments.file), name=str(arguments.file))
     return _list(module) if arguments.kernel is None else _check(module, arguments)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"{file} is no text: give the CUDA source, such as add.cu") from None
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}") from None
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -157,6 +168,8 @@ def _argument(parameter: signature.Parameter, text: str, rng: np.random.Generato
             return np.load(text[1:])
         size, _, content = text.partition(":")
         return _array(parameter, tuple(int(n) for n in size.split("x")), content, rng)
+    except (MemoryError, OverflowError):
+        raise UserError(f"argument {parameter.name}={text}: more than this machine's memory") from None
     except (ValueError, OSError) as error:
         raise UserError(f"argument {parameter.name}={text}: {error}") from None
 

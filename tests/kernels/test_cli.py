@@ -20,6 +20,7 @@ template <class T> __global__ void scale(T* y, const T* x, float by) {
 def run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my.cu").write_text(TEXT)
+    (tmp_path / "binary").write_bytes(b"\x7fELF\xff\xfe")
 
     def run(line):
         code = cli.main(["kernel", "check", *line.split()])
@@ -92,6 +93,10 @@ def test_without_a_kernel_the_file_is_listed(run):
         ("my.cu add y=1:twos x=1 n=1", "'twos' is none of random, out, zeros, ones, arange"),
         ("my.cu add y=1 x=1 n=1.5", "argument n is 1.5; the kernel takes a whole number"),
         ("my.cu add --grid 0 y=1 x=1 n=1", "grid is"),
+        ("binary add y=1 x=1 n=1", "binary is no text: give the CUDA source, such as add.cu"),
+        ("my.cu add y=9999999999999999 x=1 n=1", "y=9999999999999999: more than this machine's memory"),
+        ("my.cu add y=1 x=9999999999999999 n=1", "x=9999999999999999: more than this machine's memory"),
+        ("my.cu add y=1 x=1 n=1 --seed -1", "--seed -1: must be >= 0"),
     ],
 )
 def test_bad_input_is_one_line(run, line, complaint):
