@@ -124,6 +124,7 @@ __device__ __forceinline__ void store_row(T* row, index_t i, index_t n, const fl
 // d = 1, all 32 lanes hold the result over the whole warp, in the same order of additions, so the same bits.
 
 __device__ __forceinline__ float negative_infinity() { return __int_as_float(0xff800000); }
+__device__ __forceinline__ float not_a_number() { return __int_as_float(0x7fc00000); }
 
 struct Sum {
   __device__ __forceinline__ static float neutral() { return 0.0f; }

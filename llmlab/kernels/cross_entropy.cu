@@ -14,7 +14,6 @@
 #include "tensor_core.cuh"
 
 constexpr float LOWEST = -3.402823466e38f;  // the neutral element of max; unlike -inf it can be subtracted from itself
-__device__ __forceinline__ float not_a_number() { return __int_as_float(0x7fc00000); }
 
 // e^v. float32 wants every digit. Results rounded to 16 bits lose more than the special function unit's 2^v does; taken
 // by its name, without the handling of subnormal numbers that exp2f adds, it is a third of the instructions.
@@ -98,11 +97,19 @@ __device__ __forceinline__ float loss_of(const Target& target, float lse, float 
   return target.valid ? lse - at_target : target.ignored ? 0.0f : not_a_number();
 }
 
-// dz = w (exp(z - lse) - [v = target]) for the E columns from c; exactly 0 in the padding.
+// Softmax's probability, times the weight of its row:  w p = factor exp(z - shift).
+struct Probability { float shift, factor; };
+
+// From the denominator rather than from lse, which float32 holds to within 2^-24 |lse|: an error of p many times its last place.
+__device__ __forceinline__ Probability probability(const Denominator& d, const Target& target) {
+  return {d.m, target.w / d.sum};
+}
+
+// dz = w (p - [v = target]) for the E columns from c; exactly 0 in the padding.
 template <class T, int E>
-__device__ __forceinline__ void gradient(float (&v)[E], index_t c, float lse, const Target& target, int vocabulary) {
+__device__ __forceinline__ void gradient(float (&v)[E], index_t c, Probability p, const Target& target, int vocabulary) {
 #pragma unroll
-  for (int e = 0; e < E; e++) v[e] = target.w * exponential<T>(v[e] - lse);
+  for (int e = 0; e < E; e++) v[e] = p.factor * exponential<T>(v[e] - p.shift);
   if (target.column >= c && target.column < c + E) {
 #pragma unroll
     for (int e = 0; e < E; e++)
@@ -131,7 +138,7 @@ __device__ __forceinline__ Denominator streamed_denominator(const T* z, int voca
 }
 
 template <bool ALIGNED, class T>
-__device__ __forceinline__ void stream_gradient(T* dz, const T* z, float lse, const Target& target, int vocabulary, int V) {
+__device__ __forceinline__ void stream_gradient(T* dz, const T* z, Probability p, const Target& target, int vocabulary, int V) {
   constexpr int E = Pack<T>::size;
   float v[E];
   for (index_t c = first_pack(z) + static_cast<index_t>(threadIdx.x) * E; c < V; c += blockDim.x * E) {
@@ -140,7 +147,7 @@ __device__ __forceinline__ void stream_gradient(T* dz, const T* z, float lse, co
       for (int e = 0; e < E; e++) v[e] = 0.0f;
     } else {
       load_row<ALIGNED>(v, z, c, V, 0.0f);
-      gradient<T>(v, c, lse, target, vocabulary);
+      gradient<T>(v, c, p, target, vocabulary);
     }
     store_row<ALIGNED>(dz, c, V, v);
   }
@@ -166,7 +173,7 @@ cross_entropy_backward(T* dlogits, const T* logits, const I* targets, const floa
                        float dloss_value, const long long* count, long long ignore_index, int vocabulary, int V) {
   const index_t row = blockIdx.x;
   const Target target = target_of(row, targets, ignore_index, vocabulary, {dloss, dloss_stride, dloss_value, count});
-  stream_gradient<ALIGNED>(dlogits + row * V, logits + row * V, lse[row], target, vocabulary, V);
+  stream_gradient<ALIGNED>(dlogits + row * V, logits + row * V, {lse[row], target.w}, target, vocabulary, V);
 }
 
 template <class T, class I, bool ALIGNED>
@@ -179,13 +186,10 @@ cross_entropy_forward_backward(float* losses, T* dlogits, const T* logits, const
   const Target target = target_of(row, targets, ignore_index, vocabulary, {dloss, dloss_stride, dloss_value, count});
   const float at_target = target.valid ? to_float(z[target.column]) : 0.0f;
   int turn = 0;
-  float lse = 0.0f;
-  if (!target.ignored) {
-    const Denominator d = streamed_denominator<ALIGNED>(z, vocabulary, V, turn);  // ends behind a barrier: all have read z
-    lse = d.m + logf(d.sum);
-  }
-  if (threadIdx.x == 0) losses[row] = loss_of(target, lse, at_target);
-  stream_gradient<ALIGNED>(dlogits + row * V, z, lse, target, vocabulary, V);
+  Denominator d = {0.0f, 1.0f};
+  if (!target.ignored) d = streamed_denominator<ALIGNED>(z, vocabulary, V, turn);  // ends behind a barrier: all have read z
+  if (threadIdx.x == 0) losses[row] = loss_of(target, d.m + logf(d.sum), at_target);
+  stream_gradient<ALIGNED>(dlogits + row * V, z, probability(d, target), target, vocabulary, V);
 }
 
 // ---- Rows of whole packs, of which shared memory holds one for each of at least two blocks: read once.
@@ -214,15 +218,16 @@ resident_forward_backward(float* losses, T* dlogits, const T* logits, const I* t
       add<T>(d, v);
     }
     d = block_join<T>(d, turn);
-    const float lse = d.m + logf(d.sum);
     if (threadIdx.x == 0)
-      losses[row] = loss_of(target, lse, target.valid ? to_float(reinterpret_cast<const T*>(z)[target.column]) : 0.0f);
+      losses[row] = loss_of(target, d.m + logf(d.sum),
+                            target.valid ? to_float(reinterpret_cast<const T*>(z)[target.column]) : 0.0f);
+    const Probability p = probability(d, target);
 #pragma unroll 4
     for (int c = first; c < V; c += step) {
       Packed<T, E> pack = {};  // exactly 0 in an ignored row
       if (!target.ignored) {
         Packed<T, E>::from(z[c / E]).get(v);
-        gradient<T>(v, c, lse, target, vocabulary);
+        gradient<T>(v, c, p, target, vocabulary);
         pack.set(v);
       }
       pack.store(dlogits + row * V + c);

@@ -9,7 +9,6 @@
 #include "row.cuh"
 
 constexpr int PLACE_BITS = 32;
-__device__ __forceinline__ float not_a_number() { return __int_as_float(0x7fc00000); }
 constexpr int CHUNK = 32;  // sorted places that one block sums
 constexpr int AHEAD = 4;   // places whose loads are under way together
 

@@ -72,10 +72,13 @@ __device__ __forceinline__ float2 sums_about(float mean, Row<T, E, K, W>& x, int
 }
 
 // From the sums of d and d^2. Two passes, for one pass by E[x^2] - E[x]^2 would lose every digit on a row whose mean is
-// large beside its spread; here the d are small, and so is what is subtracted.
+// large beside its spread; here the d are small, and so is what is subtracted. Where the squares overflow there is no
+// variance: rstd is NaN, for neither 0 (of an infinite one) nor 1/sqrt(eps) (of inf - inf, which fmaxf would take for 0) would
+// tell anyone.
 __device__ __forceinline__ Statistics statistics(float mean, float2 sums, int C, float eps) {
-  const float shift = sums.x / C, variance = fmaxf(sums.y / C - shift * shift, 0.0f);
-  return {mean, shift, rsqrtf(variance + eps)};
+  const float shift = sums.x / C, variance = sums.y / C - shift * shift;
+  const float rstd = rsqrtf((variance < 0.0f ? 0.0f : variance) + eps);
+  return {mean, shift, rstd > 0.0f ? rstd : not_a_number()};
 }
 
 // y = (x - mean) * rstd * weight + bias. With the fma spelled out, forward and recompute give the same bits.

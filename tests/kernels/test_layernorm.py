@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from llmlab import kernels
-from llmlab.arrays import to_numpy
+from llmlab.arrays import bfloat16, to_numpy
 from llmlab.ops import layernorm, residual_layernorm
 
 # Of the largest value: one rounding in the storage dtype, and the order of a float32 sum.
@@ -15,6 +15,7 @@ SUMS = 2e-6  # parameter gradients and statistics are float32 whatever the dtype
 
 # Whole packs and not, one column, one row, teams of one warp and of several, many rows.
 SHAPES = [(1, 1), (5, 77), (37, 64), (2, 3, 40), (9, 600), (3, 1601), (2, 1600), (300, 8), (2, 8000)]
+UP_TO_3E38 = [np.dtype(np.float32), bfloat16]
 WIDE = [(2, 20000), (3, 16385)]  # past what a block's registers hold
 
 
@@ -120,6 +121,35 @@ def test_rows_far_from_zero(backend, mean):
     )[0]
     expected = {0: -1.3416, 100: -1.3415, 1000: -1.3415, 10000: -1.3313}[mean]
     assert abs(y[0, 0] - expected) < (2e-2 if mean == 10000 else 2e-3)
+
+
+@pytest.mark.parametrize(
+    ("C", "size"), [(40, 1e17), (40, 1e19), (40, 1e22), (40, 1e30), (40, 3e38), (1600, 1e30), (16400, 1e30)]
+)
+@pytest.mark.parametrize("dtype", UP_TO_3E38, ids=str)
+def test_of_squares_that_overflow_comes_nan_or_what_is_right(backend_named, dtype, size, C):
+    """Rows from right to hopeless, and one beside them that stays as it is. (The text's rstd is 0 there.)"""
+    backend, at, rng = backend_named("emulated"), backend_named("emulated").array, np.random.default_rng(0)
+    x = (rng.uniform(0.5, 1, (2, C)) * [[size], [1]]).astype(dtype)
+    dy, weight, bias = rng.standard_normal((2, C)).astype(dtype), np.ones(C, dtype), np.zeros(C, dtype)
+    y_64, *statistics_64 = layernorm.forward.text(*wide(x, weight, bias))
+    dx_64 = layernorm.backward.text(*wide(dy, x, weight), *statistics_64)[0]
+
+    forward = backend(layernorm.forward, at(x), at(weight), at(bias))
+    behind = backend(residual_layernorm.forward, at(np.zeros_like(x)), at(x), at(weight), at(bias), None)[1:]
+    overflows = C * size**2 / 48 > 2.0**128  # spread evenly over size / 2, so with variance size^2 / 48
+    for y, mean, rstd in forward, behind:
+        dx = backend(layernorm.backward, at(dy), at(x), at(weight), at(mean), at(rstd))[0]
+        again = backend(layernorm.recompute, at(x), at(weight), at(bias), at(mean), at(rstd))
+        np.testing.assert_array_equal(again.astype(np.float32), y.astype(np.float32))
+        for row in range(1 if overflows else 0, 2):
+            close(y[row], y_64[row], 2 * TOLERANCE[dtype.name])
+            spread = 1 if row else size  # dx is as small as x is large
+            close(dx[row] * np.float64(spread), dx_64[row] * spread, 2 * TOLERANCE[dtype.name])
+        if overflows:
+            assert np.isnan(rstd[0])
+            assert np.isnan(y[0].astype(np.float32)).all()
+            assert np.isnan(dx[0].astype(np.float32)).all()
 
 
 def test_sums_neither_stick_nor_drop_columns(backend, dtype):
