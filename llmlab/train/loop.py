@@ -74,9 +74,11 @@ class Loop:
         """Note a finished step's figures, and show them."""
         values = reading.values()
         if not math.isfinite(values["loss"]):
+            repair = f"try an --lr below {self.config.optimizer.lr:g}"
+            if state.states(self.folder.states):
+                repair = f"earlier states are in {self.folder.states}; {repair}"
             raise UserError(
-                f"the loss became {values['loss']} at step {step}: training diverged; earlier "
-                f"states are in {self.folder.states}; try an --lr below {self.config.optimizer.lr:g}"
+                f"the loss became {values['loss']} at step {step}: training diverged; {repair}"
             )
         norm = values["norm"] if math.isfinite(values["norm"]) else None  # a step that was skipped
         self.metrics.write(
@@ -107,16 +109,18 @@ class Loop:
     def save(self) -> None:
         """Save everything that the run needs to go on.
 
-        Raises `UserError` when the disk refuses: the states before this one are untouched.
+        Raises `UserError` when the disk refuses: the states before this one, if any, are untouched.
         """
         arrays, facts = self.trainer.state()
         facts |= {"seconds": round(self.clock(), 3), "metrics_bytes": self.metrics.sync()}
         try:
             state.save(self.folder.states, self.trainer.step, arrays, facts, self.config.report.keep)
         except OSError as error:
+            repair = "make room, and begin again"
+            if state.states(self.folder.states):
+                repair = f"earlier states are whole: make room, then go on with --resume {self.folder.path}"
             raise UserError(
-                f"{self.folder.states}: cannot save step {self.trainer.step}: {error.strerror}; earlier "
-                f"states are whole: make room, then continue with --resume {self.folder.path}"
+                f"{self.folder.states}: cannot save step {self.trainer.step}: {error.strerror}; {repair}"
             ) from error
 
     def draw(self) -> None:

@@ -1,8 +1,8 @@
 """Settings written once: a dataclass field with meaning and limits becomes check, TOML key and flag."""
 
 import argparse
-import math
 import operator
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, field
@@ -48,17 +48,15 @@ def check(spec: Field, value: Any) -> None:
         raise UserError(f"{spec.name} = {value!r}: needs {KINDS[wanted]} ({spec.metadata['help']})")
     if choices and value not in choices:
         raise UserError(f"{spec.name} = {value!r}: needs one of {', '.join(choices)}")
-    if number and not (
-        math.isfinite(value) and all(COMPARE[sign](value, bound) for sign, bound in limits.items())
-    ):
-        raise UserError(
-            f"{spec.name} = {value!r}: must be {bounds(spec) or 'finite'} ({spec.metadata['help']})"
-        )
+    if number and not all(COMPARE[sign](value, bound) for sign, bound in limits.items()):
+        raise UserError(f"{spec.name} = {value!r}: must be {bounds(spec)} ({spec.metadata['help']})")
+    if number and not abs(value) <= sys.float_info.max:
+        raise UserError(f"{spec.name} = {value!r}: must be finite ({spec.metadata['help']})")
 
 
 def bounds(spec: Field) -> str:
     """A setting's limits in words, such as ">= 0 and < 1"."""
-    return " and ".join(f"{sign} {bound:g}" for sign, bound in spec.metadata["limits"].items())
+    return " and ".join(f"{sign} {bound}" for sign, bound in spec.metadata["limits"].items())
 
 
 def add_arguments(
@@ -97,7 +95,7 @@ def read_toml(path: str | Path, sections: Mapping[str, Mapping[str, Field]]) -> 
         tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # of the TOML, of its encoding, of a number with thousands of digits
         raise UserError(f"{path}: not valid TOML: {error}") from error
     values = {}
     for section, table in tables.items():

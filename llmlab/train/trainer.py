@@ -53,7 +53,7 @@ class Trainer:
             betas=(optimizer.beta1, optimizer.beta2),
             eps=optimizer.eps,
             weight_decay=optimizer.weight_decay,
-            clip=optimizer.clip,
+            clip=optimizer.clip or None,
         )
         self.loss_scale = precision.loss_scale(training.device)
         self.attention = self._choose_attention()

@@ -39,6 +39,15 @@ def test_a_configuration_never_changes():
         ({"device": "tpu"}, r"device = 'tpu': needs one of auto, cpu, cuda"),
         ({"data": ()}, r"data = \(\): needs one or more strings"),
         ({"data": (1,)}, r"data = \(1,\): needs one or more strings"),
+        ({"seed": 2**64}, "seed = 18446744073709551616: must be >= 0 and < 18446744073709551616"),
+        ({"clip": float("inf")}, "clip = inf: must be finite .*; 0: no clipping"),
+        ({"steps": 10**400}, "steps = 10+: must be finite"),
+        ({"eps": 10**400}, "eps = 10+: must be finite"),
+        ({"init_std": 10.5}, r"init_std = 10\.5: must be >= 0 and <= 10"),
+        ({"lr": 1e40}, r"lr = 1e\+40: must be > 0 and <= 1000"),
+        ({"L": 1001}, "L = 1001: must be >= 1 and <= 1000"),
+        *(({"name": name}, "name = .*: needs to be the plain name of a folder; --runs says where it lies")
+          for name in ("../x", "a/b", "/x", "..", ".", "a\\b", "a\0")),
     ],
 )
 def test_what_cannot_be_is_one_clear_line(values, message):

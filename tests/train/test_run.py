@@ -1,6 +1,7 @@
 """Whole runs: what they write, and that nothing that happens to one costs its work."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -142,20 +143,32 @@ def test_a_full_disk_is_one_clear_line_and_keeps_the_last_state(tiny, monkeypatc
     with pytest.raises(UserError, match=r"cannot save step 10: No space left .* --resume"):
         loop.run()
     assert state.load_latest(loop.folder.states)[1]["step"] == 5
+    first = run.begin(tiny.updated({"save_every": 10}))
+    with pytest.raises(UserError, match=r"cannot save step 10: No space left .*; make room, and begin again"):
+        first.run()
 
 
-def test_divergence_stops_with_one_clear_line(tiny):
+def test_a_model_beyond_all_memory_is_one_clear_line(tiny):
+    with pytest.raises(UserError, match="not enough memory for this model and batch: try a smaller --B"):
+        run.begin(tiny.updated({"B": 10**26}))
+
+
+@pytest.mark.parametrize("step", [2, 7])
+def test_divergence_stops_with_one_clear_line(tiny, step):
+    """Which names the earlier states only if there are any: the first is saved at step 5."""
     loop = run.begin(tiny)
     train_step = loop.trainer.train_step
 
     def diverging(batches):
         reading = train_step(batches)
-        return Readback(loss=np.float32("nan"), norm=np.float32(1)) if loop.trainer.step == 7 else reading
+        return Readback(loss=np.float32("nan"), norm=np.float32(1)) if loop.trainer.step == step else reading
 
     loop.trainer.train_step = diverging
-    with pytest.raises(UserError, match=r"loss became nan at step 7: .* try an --lr below 0\.005"):
+    states = f"earlier states are in {loop.folder.states}; " if step > 5 else ""
+    message = f"loss became nan at step {step}: training diverged; {states}try an --lr below 0.005"
+    with pytest.raises(UserError, match=re.escape(message)):
         loop.run()
-    assert state.load_latest(loop.folder.states)[1]["step"] == 5
+    assert len(state.states(loop.folder.states)) == (step > 5)
 
 
 def test_a_skipped_step_is_noted_as_null(tiny):

@@ -1,4 +1,5 @@
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -51,6 +52,11 @@ def test_a_micro_batch_without_targets_adds_nothing(make):
     first, second = after_step(make(), [(x, y)]), after_step(make(), [(x, y), (x, nothing)])
     assert first[:2] == second[:2]
     assert (first[2] == second[2]).all()
+
+
+@pytest.mark.parametrize(("clip", "within"), [(0.0, math.inf), (0.5, 0.5)])
+def test_clip_0_means_no_clipping(make, clip, within):
+    assert make(clip=clip).optimizer.clip == within
 
 
 def test_a_step_without_any_target_changes_no_weight_by_gradient(make):
