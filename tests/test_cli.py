@@ -74,6 +74,9 @@ def test_flags_go_before_the_file(here, capsys):
             ["train", "--data", "t.txt", *TINY, "--runs", "/proc/none"],
             "cannot make this folder: No such file",
         ),
+        (["train", "--data", "t.txt", *TINY, "--name", "../x"], "name = '../x': needs to be the plain name"),
+        (["train", "--data", "t.txt", *TINY, "--seed", "9" * 30], "9: must be >= 0 and < 18446744073709"),
+        (["sample", "runs/none", "--seed", "9" * 30], "9: must be >= 0 and < 18446744073709551616"),
         (["train", "--data", "t.txt", *TINY, "--name", "taken"], "exists already; continue it with --resume"),
         (["train", "--config", "none.toml"], "none.toml: cannot be read: No such file"),
         (["train", "--config", "bad.toml"], "unknown key 'stepps' in [training]; did you mean 'steps'?"),
@@ -217,10 +220,28 @@ def test_a_published_model_gives_its_sizes_and_rate_and_flags_go_before_it(here,
 def test_memory_counts_every_byte_of_a_parameter(capsys, precision, each):
     """float32 masters, gradients and two moments: 4 + 4 + 8 bytes; a 16-bit copy adds 2."""
     _, out, _ = said(capsys, "memory", "--model", "gpt2", "--precision", precision)
-    rows = dict(line.rsplit(None, 3)[:2] for line in out.splitlines()[3:])
+    rows = dict(line.rsplit(None, 3)[:2] for line in out.split("\n\n")[1].splitlines()[1:])
     stored = sum(float(gib) for name, gib in rows.items() if name not in ("activations, peak", "together"))
     assert stored == pytest.approx(124_475_904 * each / 2**30, abs=2e-3)
     assert float(rows["together"]) == pytest.approx(stored + float(rows["activations, peak"]), abs=2e-3)
+
+
+def test_memory_says_which_vocabulary_it_counts_and_what_it_does_not(capsys):
+    """A published model's own vocabulary here, the bytes of a text in `llmlab train`."""
+    _, published, _ = said(capsys, "memory", "--model", "gpt2")
+    hint = "(`llmlab train` on text reads bytes: for its memory add --V 256)"
+    assert published.startswith(f"vocabulary V = 50,257 {hint}\n124,475,904 parameters")
+    _, ours, _ = said(capsys, "memory", "--model", "gpt2", "--V", "256")
+    assert ours.startswith("vocabulary V = 256\n86,039,040 parameters")
+    for word in ("llmlab allocates", "gradient for each worker", "CUDA", "cuBLAS"):
+        assert word in " ".join(ours.split())
+
+
+def test_memory_columns_stay_apart_whatever_the_size(capsys):
+    _, out, _ = said(capsys, "memory", "--B", "99999999999")
+    rows = out.split("\n\n")[1].splitlines()
+    assert {len(row) for row in rows} == {len(rows[0])}
+    assert all(len(row[20:].split()) == 3 for row in rows)
 
 
 def test_memory_of_logits_by_chunks(capsys):

@@ -1,4 +1,8 @@
-"""`llmlab memory`: what a training step will hold, to the byte, before anything is run."""
+"""`llmlab memory`: what a training step will hold, before anything is run.
+
+To the byte for the tensors that llmlab allocates: weights, gradients, moments and activations. What comes on
+top is said below the table, and left to measurement.
+"""
 
 import math
 
@@ -14,6 +18,10 @@ from llmlab.train.trainer import resolve_device, resolve_precision
 
 FLAGS = ("L", "H", "C", "T", "B", "dropout", "precision", "logits_rows")
 OPENAI = {"V": 50257, "T": 1024}
+ON_TOP = """
+Counted, to the byte: the tensors that llmlab allocates, as named. On top come the batch itself and scratch
+of the ops; on a CPU one more gradient for each worker after the first; on a GPU what libraries hold (CUDA
+context, code of the kernels, cuBLAS workspaces), about 0.5 GiB on an H200."""
 
 
 def main(argv: list[str]) -> int:
@@ -22,8 +30,15 @@ def main(argv: list[str]) -> int:
         description="The memory of a training step under each policy, from the graph alone: nothing runs.",
         allow_abbrev=False,
     )
-    parser.add_argument("--model", choices=gpt2.SIZES, help="sizes of a published model: L, H, C, T and V")
-    parser.add_argument("--V", type=int, metavar="N", help="vocabulary; default 256, or the model's")
+    parser.add_argument(
+        "--model",
+        choices=gpt2.SIZES,
+        help="sizes of a published model: L, H, C, T, and its V of 50257; for a run of `llmlab train`, which "
+        "reads text byte by byte, add --V 256",
+    )
+    parser.add_argument(
+        "--V", type=int, metavar="N", help="vocabulary; default 256, the bytes, or with --model 50257"
+    )
     settings.add_arguments(parser, {"sizes": ("as in `llmlab train`", [SPECS[name] for name in FLAGS])})
     given = {name: value for name, value in vars(parser.parse_args(argv)).items() if value is not None}
     sizes = {**gpt2.SIZES[given["model"]], **OPENAI} if "model" in given else {"V": 256}
@@ -34,7 +49,10 @@ def main(argv: list[str]) -> int:
     config = Config().updated(sizes)
     training = config.training
     graph = gpt2.build(config.model.network(V), training.B, logits_rows=training.logits_rows or None)
+    hint = "" if V == 256 else " (`llmlab train` on text reads bytes: for its memory add --V 256)"
+    print(f"vocabulary V = {V:,}{hint}")
     print(table(graph, resolve_precision(training.precision, resolve_device("auto"))))
+    print(ON_TOP)
     return 0
 
 
@@ -57,10 +75,10 @@ def table(graph: Graph, precision: str) -> str:
         f"{n:,} parameters, {graph.sizes['B']} x {graph.sizes['T']} tokens at once, {precision}; in GiB",
         "",
     ]
-    lines.append(f"{'--recompute':<20}" + "".join(f"{name:>12}" for name in peaks))
-    lines += [
-        f"{name:<20}" + "".join(f"{value:>12}" for value in row) for name, row in zip(names, zip(*columns))
-    ]
+    width = 2 + max(len(text) for column in columns for text in (*column, *peaks))
+    lines.append(f"{'--recompute':<20}" + "".join(f"{name:>{width}}" for name in peaks))
+    for name, *row in zip(names, *columns):
+        lines.append(f"{name:<20}" + "".join(f"{value:>{width}}" for value in row))
     return "\n".join(lines)
 
 

@@ -19,7 +19,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--model",
         choices=PRESETS,
-        help="sizes of a published model, and a learning rate for it; the text is still read byte by byte",
+        help="sizes of a published model, and a learning rate for it; text is still read byte by byte: the "
+        "vocabulary V is 256",
     )
     parser.add_argument(
         "--resume", metavar="RUN", help="folder of a run to go on with, from its newest state"
