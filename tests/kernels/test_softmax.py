@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from llmlab.kernels import softmax as launcher
 from llmlab.ops import softmax
 
 # Of the result: one rounding in the storage dtype, and the fast exponential's error.
@@ -85,7 +86,7 @@ def test_in_place(backend, dtype, C):
 
 
 def test_rows_longer_than_shared_memory(backend, monkeypatch):
-    monkeypatch.setattr("llmlab.kernels.softmax._KEPT_BYTES", 2048)
+    monkeypatch.setattr("llmlab.kernels.row.shared_limit", lambda like, blocks=1: 4096 // blocks)
     monkeypatch.setattr("llmlab.kernels.softmax._MOST_THREADS", 32)
     x, dy, y = inputs((2, 1999), np.dtype(np.float32))
     result = backend(softmax.forward, backend.array(x))
@@ -118,3 +119,19 @@ def test_each_element_is_read_once_and_written_once(C, traffic):
     x, dy, y = inputs((3, C), np.dtype(np.float32))
     assert traffic(softmax.forward, x, y=y) == {"x": (1, 0), "y": (0, 1)}
     assert traffic(softmax.backward, dy, y, dx=np.empty_like(x)) == {"dy": (1, 0), "y": (1, 0), "dx": (0, 1)}
+
+
+def test_rows_that_fill_a_multiprocessor_are_still_read_once(traffic):
+    """Too long for two blocks to share one: 160 of its 227 KiB."""
+    x = inputs((1, 40_000), np.dtype(np.float32))[0]
+    assert traffic(softmax.forward, x, y=np.empty_like(x)) == {"x": (1, 0), "y": (0, 1)}
+    _, dy, y = inputs((1, 20_000), np.dtype(np.float32))
+    assert traffic(softmax.backward, dy, y, dx=np.empty_like(y)) == {"dy": (1, 0), "y": (1, 0), "dx": (0, 1)}
+
+
+@pytest.mark.parametrize(("KiB", "kept"), [(50, 50), (113.5, 113.5), (226.75, 226.75), (227, 112.75)])
+def test_what_a_block_keeps(KiB, kept):
+    """A row whole, whether two blocks fit a multiprocessor or one; else what leaves room for two."""
+    packs_of_a_KiB = 1024 // 16
+    assert launcher._kept(int(KiB * packs_of_a_KiB), 1, np.empty(1)) == kept * packs_of_a_KiB
+    assert launcher._kept(int(KiB * packs_of_a_KiB / 2), 2, np.empty(1)) == kept * packs_of_a_KiB / 2
