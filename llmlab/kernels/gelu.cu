@@ -11,17 +11,19 @@
 constexpr float TWO_SQRT_2_OVER_PI = 1.5957691216057308f;
 constexpr float CUBIC = 0.044715f;
 
-__device__ __forceinline__ float gate(float z) {
-  const float two_u = TWO_SQRT_2_OVER_PI * z * (1.0f + CUBIC * z * z);
-  return __fdividef(1.0f, 1.0f + __expf(-two_u));
-}
+__device__ __forceinline__ float twice_u(float z) { return TWO_SQRT_2_OVER_PI * z * (1.0f + CUBIC * z * z); }
+
+__device__ __forceinline__ float gate(float z) { return __fdividef(1.0f, 1.0f + __expf(-twice_u(z))); }
 
 __device__ __forceinline__ float gelu(float z) { return z * gate(z); }
 
 // ds/dz = s (1 - s) d(2 u)/dz,  so  dy/dz = s + z s (1 - s) sqrt(8 / pi) (1 + 3 * 0.044715 z^2)
+// With e = exp(-|2 u|), s is 1 / (1 + e) or, for negative z, e / (1 + e), and s (1 - s) = e / (1 + e)^2 for both:
+// 1 - s would cancel where s is near 1, and the factors of z make that large.
 __device__ __forceinline__ float gelu_slope(float z) {
-  const float s = gate(z);
-  return s + z * s * (1.0f - s) * (TWO_SQRT_2_OVER_PI * (1.0f + 3.0f * CUBIC * z * z));
+  const float e = __expf(-fabsf(twice_u(z))), r = __fdividef(1.0f, 1.0f + e);
+  const float s = z < 0.0f ? e * r : r;
+  return s + z * (e * r * r) * (TWO_SQRT_2_OVER_PI * (1.0f + 3.0f * CUBIC * z * z));
 }
 
 // A thread owns as many columns as a pack has elements and walks down the rows, so that it reads its part of bias once
