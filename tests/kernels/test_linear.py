@@ -42,6 +42,22 @@ def test_against_float64(backend, dtype, N, C, C_out, with_bias):
         assert dbias is None
 
 
+# Off a boundary of any pack; on one of 8 elements, less than what cuBLAS likes best.
+@pytest.mark.parametrize("offset", [1, 8])
+def test_arrays_that_start_anywhere(backend, dtype, offset):
+    x, weight, bias, dy = inputs(40, 16, 24, dtype)
+    at = [backend.array(a, offset + i * (offset == 1)) for i, a in enumerate((x, weight, bias))]
+    place = backend.array(np.empty_like(dy), offset)
+    wide = [a.astype(np.float64) for a in (x, weight, bias, dy)]
+    y = backend(linear.forward, *at, y=place)
+    close(y, linear.forward.text(*wide[:3]), TOLERANCE[dtype.name])
+    results = backend(linear.backward, backend.array(dy, offset), *at)
+    expected = linear.backward.text(wide[3], *wide[:3])
+    tolerances = TOLERANCE[dtype.name], SUMS, SUMS
+    for result, reference, tolerance in zip(results, expected, tolerances, strict=True):
+        close(result, reference, tolerance)
+
+
 def test_gradients_of_parameters_add_up(backend, dtype):
     x, weight, bias, dy = inputs(12, 8, 16, dtype)
     at = [backend.array(a) for a in (dy, x, weight, bias)]
