@@ -62,11 +62,12 @@ template <int D, int ROWS, int THREADS, class T>
 __device__ __forceinline__ void copy_tile(T* tile, Head<const T> head, int first) {
   constexpr int PIECES = PADDED<D> / 8, STEP = THREADS / PIECES;
   const int row = threadIdx.x / PIECES, column = threadIdx.x % PIECES * 8;
+  const int length = column < D ? head.length : 0;  // columns that only fill up have no rows
 #pragma unroll
   for (int i = 0; i < ROWS; i += STEP)
     if ((THREADS % PIECES == 0 || row < STEP) && (ROWS % STEP == 0 || row + i < ROWS))
       cp_async(tile + place_in_tile<D, ROWS>(row + i, column), head.row(first + row + i) + column,
-               first + row + i < head.length && column < D);
+               first + row + i < length);
 }
 
 // 16 M rows as left operands: a[m][k] holds rows 16 m.. and columns 16 k..
