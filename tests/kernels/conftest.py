@@ -1,6 +1,9 @@
 """One fixture runs a test three ways: NumPy text, kernel emulated and checked, kernel on a GPU."""
 
+import gc
+import tempfile
 from contextlib import nullcontext
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -54,6 +57,30 @@ def backend_named() -> type[Backend]:
 @pytest.fixture(params=FLOATS)
 def dtype(request) -> np.dtype:
     return np.dtype(FLOATS[request.param])
+
+
+@pytest.fixture
+def gpu_room():
+    """For huge arrays: `gpu_room(GiB)` skips the test where the GPU has less free memory.
+
+    One test at a time has such room, in however many processes tests run, and CuPy's pool is empty after it.
+    """
+    import cupy
+
+    fcntl = pytest.importorskip("fcntl", reason="huge arrays need a lock between processes")
+    pool = cupy.get_default_memory_pool()
+
+    def room(GiB: float) -> None:
+        pool.free_all_blocks()
+        free = cupy.cuda.runtime.memGetInfo()[0] / 2**30
+        if free < GiB:
+            pytest.skip(f"needs {GiB} GiB of free GPU memory, and {free:.1f} are free")
+
+    with open(Path(tempfile.gettempdir()) / "llmlab-gpu-room.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield room
+        gc.collect()
+        pool.free_all_blocks()
 
 
 @pytest.fixture

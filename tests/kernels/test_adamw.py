@@ -162,9 +162,10 @@ def test_each_buffer_is_read_and_written_once():
 
 
 @pytest.mark.gpu
-def test_more_than_two_billion_elements():
+def test_more_than_two_billion_elements(gpu_room):
     import cupy as cp
 
+    gpu_room(40)
     n = 2**31 + 1025
     master, grad, m, v = (cp.full(n, value, np.float32) for value in (1, 0.5, 0, 0))
     compute, counter = cp.zeros(n, np.float16), cp.zeros(1, np.int64)

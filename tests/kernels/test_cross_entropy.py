@@ -141,10 +141,11 @@ def test_traffic_is_one_read_and_one_write():
 
 
 @pytest.mark.gpu
-def test_more_than_two_billion_elements():
+def test_more_than_two_billion_elements(gpu_room):
     import cupy as cp
     import ml_dtypes
 
+    gpu_room(8)
     rows, V = 43_000, 50_257
     logits = cp.zeros((rows, V), ml_dtypes.bfloat16)
     logits[-5:] = cp.random.standard_normal((5, V), dtype=np.float32).astype(ml_dtypes.bfloat16)

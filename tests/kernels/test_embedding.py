@@ -116,9 +116,10 @@ def test_places_of_a_token_are_put_in_order_whatever_the_order_of_their_arrival(
 
 
 @pytest.mark.gpu
-def test_more_than_two_billion_elements():
+def test_more_than_two_billion_elements(gpu_room):
     import cupy as cp
 
+    gpu_room(8)
     B, T, V, C = 2_750, 1_024, 16, 768
     tokens = (cp.arange(B * T).reshape(B, T) % V).astype(np.int32)
     wte = cp.random.standard_normal((V, C), dtype=np.float32).astype(np.float16)

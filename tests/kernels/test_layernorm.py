@@ -232,9 +232,10 @@ def test_traffic_is_the_least_there_is(C):
 
 
 @pytest.mark.gpu
-def test_more_than_two_billion_elements():
+def test_more_than_two_billion_elements(gpu_room):
     import cupy as cp
 
+    gpu_room(10)
     C, rows = 768, 2**31 // 768 + 5
     x = cp.zeros((rows, C), np.float16)
     x[-5:] = cp.random.standard_normal((5, C), dtype=np.float32).astype(np.float16)
