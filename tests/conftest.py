@@ -27,6 +27,25 @@ def chromium() -> str | None:
     return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
+@pytest.fixture(scope="session")
+def spin():
+    """`spin(seconds)` keeps the GPU busy, behind what its current stream has to do already."""
+    import cupy
+    import numpy as np
+
+    kernel = cupy.RawKernel(r"""extern "C" __global__ void spin(long long ns) {
+        long long start, now;
+        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+        do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); while (now - start < ns);
+    }""", "spin")
+
+    def spin(seconds: float) -> None:
+        kernel((1,), (1,), (np.int64(seconds * 1e9),))
+
+    spin(0)  # compiles
+    return spin
+
+
 def pytest_runtest_setup(item):
     if item.get_closest_marker("gpu") and not cuda_available():
         pytest.skip("no CUDA device (or no CuPy)")
