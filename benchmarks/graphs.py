@@ -73,16 +73,12 @@ def to_torch(array: cupy.ndarray) -> torch.Tensor:
     return torch.from_dlpack(array).detach()
 
 
-def compared(kernel: str, nbytes: int, copy: float, ours: Run, *theirs: Run) -> dict[str, Any]:
-    """Microseconds, percent of the speed of a copy, and the best peer's time over ours; printed as a line.
-
-    theirs: by PyTorch eager and, if there is one, by torch.compile.
-    """
+def compared(kernel: str, nbytes: int, copy: float, ours: Run, theirs: dict[str, Run]) -> dict[str, Any]:
+    """Microseconds, percent of the speed of a copy, and the best peer's time over ours; printed as a line."""
     us = {"llmlab": median_us(captured_by_cupy(ours))}
-    for system, run in zip(("torch eager", "torch.compile"), theirs):
-        us[system] = median_us(repeated_by_torch(run))
+    us |= {system: median_us(repeated_by_torch(run)) for system, run in theirs.items()}
     percent = {system: nbytes / time / copy / 1e4 for system, time in us.items()}
-    ratio = min(us[system] for system in us if system != "llmlab") / us["llmlab"]
+    ratio = min(us[system] for system in theirs) / us["llmlab"]
     cells = (f"{system} {us[system]:8.1f} µs {percent[system]:5.1f} %" for system in us)
     print(f"{kernel:<46}", *cells, f"ratio {ratio:.2f}", sep="   ", flush=True)
     return {
@@ -92,6 +88,15 @@ def compared(kernel: str, nbytes: int, copy: float, ours: Run, *theirs: Run) -> 
         "percent": {system: round(value, 1) for system, value in percent.items()},
         "ratio": round(ratio, 2),
     }
+
+
+def liger() -> Any:
+    """Liger-Kernel's ops, if the package is installed: one more peer, where it has such a kernel."""
+    try:
+        import liger_kernel.ops
+    except ImportError:
+        return None
+    return liger_kernel.ops
 
 
 def result_name(benchmark: str) -> str:

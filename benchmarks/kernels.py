@@ -1,6 +1,6 @@
-"""Cross-entropy, AdamW, embedding and matrix products: llmlab's kernels, PyTorch eager and compiled.
+"""Cross-entropy, AdamW, embedding and matrix products: llmlab's kernels, PyTorch's, and Liger-Kernel's.
 
-    python benchmarks/kernels.py
+    python benchmarks/kernels.py     # Liger-Kernel is measured where it is installed
 
 Time on the device (ours by CUDA graphs); percent of the speed of a copy in the same run, counting only the
 bytes that must move; matrix products in TFLOP/s. Results go to benchmarks/results/kernels_h200.json (or the
@@ -24,6 +24,7 @@ from graphs import (
     Run,
     captured_by_cupy,
     compared,
+    liger,
     median_us,
     random,
     repeated_by_torch,
@@ -54,9 +55,9 @@ def main() -> None:
     rows = []
     optimizers = [functools.partial(_adamw, n) for n in PARAMETERS]
     for case in (_cross_entropy, *optimizers, _embedding_forward, _embedding_backward):
-        kernel, nbytes, *runs = case()
-        rows.append(compared(kernel, nbytes, copy, *runs))
-        del runs
+        kernel, nbytes, ours, theirs = case()
+        rows.append(compared(kernel, nbytes, copy, ours, theirs))
+        del ours, theirs
         gc.collect()
         cupy.get_default_memory_pool().free_all_blocks()
         torch.cuda.empty_cache()
@@ -65,7 +66,10 @@ def main() -> None:
     write_results(result_name("kernels"), data)
 
 
-def _cross_entropy() -> tuple[str, int, Run, Run, Run]:
+Case = tuple[str, int, Run, dict[str, Run]]
+
+
+def _cross_entropy() -> Case:
     logits = random(ROWS, PADDED)
     dlogits = cupy.empty_like(logits)
     targets = cupy.random.randint(0, VOCABULARY, ROWS).astype(np.int32)
@@ -82,10 +86,13 @@ def _cross_entropy() -> tuple[str, int, Run, Run, Run]:
 
     eager = torch.nn.functional.cross_entropy
     name = f"cross-entropy, loss and gradient {ROWS} x {PADDED}"
-    return name, 2 * logits.nbytes, ours, step(eager), step(torch.compile(eager))
+    peers = {"torch eager": step(eager), "torch.compile": step(torch.compile(eager))}
+    if liger():  # its forward writes the gradient over the logits
+        peers["Liger-Kernel"] = lambda: liger().LigerCrossEntropyFunction.apply(theirs, at, None)
+    return name, 2 * logits.nbytes, ours, peers
 
 
-def _adamw(n: int) -> tuple[str, int, Run, Run]:
+def _adamw(n: int) -> Case:
     """Clipping by the global norm, AdamW, and the bfloat16 copy; PyTorch has all parameters in one tensor."""
     master, grad, m = (cupy.random.standard_normal(n, dtype=np.float32) for _ in range(3))
     v, copy = m * m, cupy.empty(n, ml_dtypes.bfloat16)
@@ -103,7 +110,7 @@ def _adamw(n: int) -> tuple[str, int, Run, Run]:
         optimizer.step()
         low.copy_(parameter.detach())
 
-    return f"clip + AdamW + bfloat16 copy, {n / 1e6:.0f} M", 34 * n, ours, theirs
+    return f"clip + AdamW + bfloat16 copy, {n / 1e6:.0f} M", 34 * n, ours, {"torch eager": theirs}
 
 
 def _tables() -> tuple[cupy.ndarray, ...]:
@@ -116,7 +123,7 @@ def _lookup(tokens: torch.Tensor, wte: torch.Tensor, wpe: torch.Tensor) -> torch
     return torch.nn.functional.embedding(tokens, wte) + wpe
 
 
-def _embedding_forward() -> tuple[str, int, Run, Run, Run]:
+def _embedding_forward() -> Case:
     tokens, wte, wpe = _tables()
     x = cupy.empty((B, T, C), wte.dtype)
     theirs = [to_torch(a) for a in (tokens, wte, wpe)]
@@ -125,12 +132,11 @@ def _embedding_forward() -> tuple[str, int, Run, Run, Run]:
         f"embedding forward {B * T} x {C}",
         x.nbytes,
         lambda: embedding.forward(tokens, wte, wpe, x=x),
-        lambda: _lookup(*theirs),
-        lambda: compiled(*theirs),
+        {"torch eager": lambda: _lookup(*theirs), "torch.compile": lambda: compiled(*theirs)},
     )
 
 
-def _embedding_backward() -> tuple[str, int, Run, Run, Run]:
+def _embedding_backward() -> Case:
     tokens, wte, wpe = _tables()
     dx = random(B, T, C)
     dwte, dwpe = cupy.zeros(wte.shape, np.float32), cupy.zeros(wpe.shape, np.float32)
@@ -143,8 +149,7 @@ def _embedding_backward() -> tuple[str, int, Run, Run, Run]:
         f"embedding backward {B * T} x {C}",
         dx.nbytes + 2 * (touched + dwpe.nbytes),
         lambda: embedding.backward(dx, tokens, wte, wpe, dwte=dwte, dwpe=dwpe),
-        eager,
-        compiled,
+        {"torch eager": eager, "torch.compile": compiled},
     )
 
 

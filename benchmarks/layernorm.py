@@ -1,6 +1,6 @@
-"""LayerNorm in bfloat16, alone and after a residual sum: llmlab's kernels, PyTorch eager and compiled.
+"""LayerNorm in bfloat16, alone and after a residual sum: llmlab's kernels, PyTorch's, and Liger-Kernel's.
 
-    python benchmarks/layernorm.py
+    python benchmarks/layernorm.py     # Liger-Kernel is measured where it is installed
 
 Time on the device (ours by CUDA graphs). Percent of the speed of a 2 GiB device-to-device copy in the same
 run, counting only the bytes that must move: each input read once, each result written once. What a copy of
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 import torch._functorch.config
 from common import copy_bandwidth, write_results
-from graphs import Run, captured_by_cupy, compared, median_us, random, result_name, to_torch
+from graphs import Run, captured_by_cupy, compared, liger, median_us, random, result_name, to_torch
 
 from llmlab.ops import layernorm, residual_layernorm
 
@@ -30,8 +30,8 @@ def main() -> None:
     print(f"copy {copy:.2f} TB/s")
     rows = []
     for N, C in SHAPES:
-        for kernel, (nbytes, *runs) in cases(N, C).items():
-            row = compared(f"{kernel} {N} x {C}", nbytes, copy, *runs)
+        for kernel, (nbytes, ours, theirs) in cases(N, C).items():
+            row = compared(f"{kernel} {N} x {C}", nbytes, copy, ours, theirs)
             same = median_us(captured_by_cupy(_copy(nbytes)))
             print(f"   a copy of as many bytes: {same:.1f} µs")
             rows.append({"N": N, "C": C, **row, "kernel": kernel, "copy_of_as_many_bytes_us": round(same, 1)})
@@ -46,8 +46,8 @@ def _copy(nbytes: int) -> Run:
     return lambda: cupy.copyto(target, source)
 
 
-def cases(N: int, C: int) -> dict[str, tuple[int, Run, Run, Run]]:
-    """For each kernel the bytes that must move, and runs by llmlab, by PyTorch, by what it compiles."""
+def cases(N: int, C: int) -> dict[str, tuple[int, Run, dict[str, Run]]]:
+    """For each kernel the bytes that must move, a run by llmlab, and its peers' runs by name."""
     x, branch, dy, dr, y, r = (random(N, C) for _ in range(6))
     weight, bias, branch_bias = random(C), random(C), random(C)
     _, mean, rstd = layernorm.forward(x, weight, bias)
@@ -69,11 +69,16 @@ def cases(N: int, C: int) -> dict[str, tuple[int, Run, Run, Run]]:
     )
     t_dy, t_dr = to_torch(dy), to_torch(dr)
     alone, fused = (t_x, t_weight, t_bias), (t_x, t_branch, t_branch_bias, t_weight, t_bias)
-    eager = _both(norm, alone, (t_dy,)), _both(residual_norm, fused, (t_dr, t_dy))
-    compiled = (
-        _both(torch.compile(norm), alone, (t_dy,)),
-        _both(torch.compile(residual_norm), fused, (t_dr, t_dy)),
-    )
+    peers = {
+        "torch eager": (*_both(norm, alone, (t_dy,)), *_both(residual_norm, fused, (t_dr, t_dy))),
+        "torch.compile": (
+            *_both(torch.compile(norm), alone, (t_dy,)),
+            *_both(torch.compile(residual_norm), fused, (t_dr, t_dy)),
+        ),
+    }
+    if liger():
+        function = liger().LigerLayerNormFunction
+        peers["Liger-Kernel"] = _both(lambda *inputs: function.apply(*inputs, 1e-5), alone, (t_dy,))
     ours = {
         "forward": (2, lambda: layernorm.forward(x, weight, bias, **results)),
         "backward": (3, lambda: layernorm.backward(dy, x, weight, mean, rstd, dx=y, **sums)),
@@ -88,10 +93,9 @@ def cases(N: int, C: int) -> dict[str, tuple[int, Run, Run, Run]]:
             ),
         ),
     }
-    peers = zip([*eager[0], *eager[1]], [*compiled[0], *compiled[1]])
     return {
-        kernel: (matrices * x.nbytes, run, *peer)
-        for (kernel, (matrices, run)), peer in zip(ours.items(), peers)
+        kernel: (matrices * x.nbytes, run, {peer: runs[i] for peer, runs in peers.items() if i < len(runs)})
+        for i, (kernel, (matrices, run)) in enumerate(ours.items())
     }
 
 

@@ -56,7 +56,8 @@ def floors(N: int, flops: float, bandwidth: float, parameters: int) -> dict[str,
     return table
 
 
-def main() -> None:
+def measured_and_least() -> tuple[dict[str, float], dict[str, tuple[str, float]]]:
+    """Kind of work -> milliseconds of a step, and its group and floor."""
     step = json.loads((RESULTS / "train_gpu.json").read_text())
     kernels = json.loads((RESULTS / "kernels_h200.json").read_text())
     row = next(r for r in step["rows"] if (r["system"], r["model"], r["B"]) == ("llmlab", "124M", 64))
@@ -68,13 +69,16 @@ def main() -> None:
     least = floors(64 * T, max(rates) * 1e12, bandwidth, adamw["bytes"] // 34)
     if measured.keys() != least.keys():
         raise SystemExit(f"kinds without a floor, or floors without a kind: {measured.keys() ^ least.keys()}")
+    return measured, least
 
+
+def main() -> None:
+    measured, least = measured_and_least()
     print(f"{'':34}{'ms':>8}{'floor':>8}{'of it':>7}")
     for kind in sorted(measured, key=lambda kind: -measured[kind]):
         floor = least[kind][1]
         print(f"{kind:34}{measured[kind]:8.2f}{floor:8.2f}{floor / measured[kind]:7.0%}")
     print(f"{'sum':34}{sum(measured.values()):8.2f}{sum(f for _, f in least.values()):8.2f}")
-    print(f"whole step, recorded as one graph {row['ms']:8.2f}")
     draw(measured, least)
 
 

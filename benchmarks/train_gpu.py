@@ -7,7 +7,7 @@ A step is forward, backward, clipping by the global norm and AdamW, in bfloat16 
 random tokens, T = 1024, the vocabulary padded to 50,304. `compile` is torch.compile as it comes, `graphs` in
 its mode "reduce-overhead", which replays CUDA graphs. Times are medians of steps between CUDA events. Peak
 memory of PyTorch is what its allocator counted as in use, its caching not held against it; llmlab's is
-all that the device has less than before: parameters, arena, workspaces, kernels and graphs.
+all that the device has less than before, kernels, libraries and graphs included; its tensors stand beside.
 """
 
 from __future__ import annotations
@@ -141,13 +141,15 @@ def measure(system: str, model: str, B: int, args: argparse.Namespace) -> dict:
     """One system on one case: milliseconds a step, tokens a second, peak memory."""
     row = {"system": system, "model": model, "B": B, "precision": args.precision}
     if system == "llmlab":
-        free = cupy.cuda.Device().mem_info[0]
+        free, used = cupy.cuda.Device().mem_info[0], cupy.get_default_memory_pool().used_bytes()
         engine, step = llmlab_step(model, B, args.precision, args.policy, args.logits_rows)
         times = cupy_events(step, args.warmup + args.steps)[args.warmup:]
         qkv = cupy.empty((1, T, 3 * MODELS[model][2]), dtype=engine.parameters.dtype)
         row |= {"policy": args.policy, "logits_rows": args.logits_rows,
                 "attention": attention.chosen(qkv, MODELS[model][1]),
-                "peak_gib": (free - cupy.cuda.Device().mem_info[0]) / GIB, "memory": engine.memory,
+                "peak_gib": (free - cupy.cuda.Device().mem_info[0]) / GIB,
+                "tensors_gib": (cupy.get_default_memory_pool().used_bytes() - used
+                                + engine.memory["captured"]) / GIB, "memory": engine.memory,
                 "host_ms": statistics.median(host_milliseconds(step) for _ in range(5))}
         if args.apart:
             row["apart_ms"] = taken_apart(engine, step)
@@ -186,7 +188,8 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_float32_matmul_precision("high")
 
-    rows = []
+    rows, copy = [], copy_bandwidth()
+    release()
     print(f"{'case':>10} {'system':>8} {'ms/step':>9} {'tokens/s':>10} {'peak GiB':>9} {'host ms':>8}")
     for case in args.cases:
         model, B = case.split(":")
@@ -205,10 +208,11 @@ def main() -> None:
                   f"{row.get('host_ms', float('nan')):8.2f}", flush=True)
         for peer in MODES.keys() & speed.keys() if "llmlab" in speed else ():
             print(f"{case:>10} llmlab / {peer}: {speed['llmlab'] / speed[peer]:.3f}", flush=True)
+        # after each case: compiling may take longer than whoever runs this has time
+        write_results(args.name, {"copy_bandwidth_TBps": copy, "rows": rows})
     for row in rows:
         for kind, ms in sorted(row.get("apart_ms", {}).items(), key=lambda item: -item[1]):
             print(f"    {row['model']}:{row['B']} {kind:40} {ms:8.3f} ms")
-    write_results(args.name, {"copy_bandwidth_TBps": copy_bandwidth(), "rows": rows})
 
 
 if __name__ == "__main__":
