@@ -155,16 +155,3 @@ def test_more_than_two_billion_elements(gpu_room):
     loss, dlogits = cross_entropy.forward_backward(logits, targets, dlogits=logits)
     assert abs(float(loss - alone)) < 1e-6
     assert (dlogits[-5:] == dalone).all()
-
-
-def test_within_twice_the_error_of_torch(backend, dtype):
-    torch = pytest.importorskip("torch")
-    logits, targets = inputs(16, 512, 512, dtype)
-    theirs = torch.tensor(logits.astype(np.float32)).to(getattr(torch, dtype.name)).requires_grad_()
-    loss = torch.nn.functional.cross_entropy(theirs, torch.tensor(targets))
-    loss.backward()
-    exact = cross_entropy.forward_backward.text(logits.astype(np.float64), targets)
-    ours = backend(cross_entropy.forward_backward, backend.array(logits), backend.array(targets))
-    for mine, their, right in zip(ours, (loss, theirs.grad), exact):
-        budget = 2 * np.abs(their.detach().double().numpy() - right).max()
-        assert np.abs(np.asarray(mine, np.float64) - right).max() <= max(budget, LOSS * np.abs(right).max())

@@ -35,14 +35,15 @@ EXAMPLES = {"emulated": 3, "cuda": 12}
 class Case:
     """An op, arguments for it from N rows and a width C, and torch's own op.
 
-    Emulated, each width is a compilation of seconds: there a few are drawn, on a GPU any.
+    Emulated, each width is a compilation of seconds: there a few are drawn, on a GPU any. Below some 16, what
+    LayerNorm and softmax subtract leaves little but errors: gradients all but 0, and ratios by chance.
     """
 
     op: ModuleType
     arguments: Callable[..., dict]  # (generator, N, C) -> arguments of forward by name
     torch: Callable[..., dict]  # the arguments as tensors -> results by name
     emulated: tuple[int, ...] = (24, 77)  # widths: whole packs, and not
-    cuda: Any = field(default_factory=lambda: st.integers(1, 1600))
+    cuda: Any = field(default_factory=lambda: st.integers(16, 1600))
     beside: dict[str, float] = field(default_factory=dict)  # dtype -> allowed beside the budget of all ops
 
 
