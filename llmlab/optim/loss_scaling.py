@@ -124,13 +124,19 @@ class LossScale:
         return {"scale": self.scale, "good": self.good}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Overwrite the state with arrays saved from `state`."""
+        """Overwrite the state with arrays saved from `state`.
+
+        Raises ValueError for arrays that no such state holds. Nothing is overwritten then.
+        """
         if state.keys() != self.state.keys():
             raise ValueError(f"state has {sorted(state)}, needs {sorted(self.state)}")
-        scale = to_numpy(state["scale"])
-        if scale.shape != (1,) or not self.minimum <= scale[0] <= self.maximum:
+        scale, good = to_numpy(state["scale"]), to_numpy(state["good"])
+        if scale.shape != (1,) or scale.dtype.kind != "f" or not self.minimum <= scale[0] <= self.maximum:
             raise ValueError(f"state 'scale' is {scale}, needs one number in [{self.minimum:g}, "
                              f"{self.maximum:g}]; it was saved with other limits, or is damaged")
+        if good.shape != (1,) or good.dtype.kind != "i" or not 0 <= good[0] < 2**31:
+            raise ValueError(f"state 'good' is {good}, needs one whole number of good steps, at least 0; "
+                             f"it is damaged")
         for name, array in self.state.items():
             array[...] = namespace(array).asarray(state[name])
         self.inverse[...] = 1 / self.scale

@@ -67,12 +67,17 @@ def test_state_round_trip():
     assert one.inverse == two.inverse
 
 
-@pytest.mark.parametrize("scale", [np.ones(2), np.array([math.nan]), np.array([2.0**90])], ids=str)
-def test_a_damaged_state_is_refused(scale):
+@pytest.mark.parametrize(("name", "value"), [
+    ("scale", np.ones(2)), ("scale", np.array([math.nan])), ("scale", np.array([2.0**90])),
+    ("scale", np.array(["8"])), ("good", np.array([-5])), ("good", np.array([2.5])),
+    ("good", np.array([2**31])), ("good", np.zeros(2, int)), ("good", None),
+], ids=str)
+def test_a_damaged_state_is_refused(name, value):
     mine = LossScale()
-    with pytest.raises(ValueError, match="state 'scale' is"):
-        mine.load({"scale": scale, "good": np.zeros(1)})
-    assert mine.scale == 65536
+    state = {"scale": np.full(1, 8.0), "good": np.ones(1, int), name: value}
+    with pytest.raises(ValueError, match=f"^state '{name}' is .*, needs one"):
+        mine.load(state)
+    assert (mine.scale, mine.good) == (65536, 0)
 
 
 @pytest.mark.parametrize(("options", "message"), [
