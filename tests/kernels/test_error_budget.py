@@ -28,7 +28,7 @@ F = torch.nn.functional
 IN_NORM = 2.0**-23
 LARGEST = {"float32": 2.0**-21, "bfloat16": 2.0**-8, "float16": 2.0**-11}
 
-EXAMPLES = {"emulated": 3, "cuda": 12}
+EXAMPLES = {"emulated": 3, "cuda": 8}
 
 
 @dataclass(frozen=True)
