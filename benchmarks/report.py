@@ -31,7 +31,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def step() -> str:
     """Whole steps of 124M: thousand tokens a second, and device memory, by batch and system."""
-    return _steps(read("train_gpu")["rows"], ["llmlab", *PEERS])
+    rows = [row for name in ("train_gpu", "train_gpu_32") for row in read(name)["rows"]]
+    return _steps(rows, ["llmlab", *PEERS])
 
 
 def step_774M() -> str:
@@ -49,7 +50,7 @@ def _steps(rows: list[dict], systems: list[str]) -> str:
         tensors = f"{row['tensors_gib']:.1f}; " if "tensors_gib" in row else ""
         return f"{row['tokens_per_s'] / 1e3:.1f} ({tensors}{row['peak_gib']:.1f})"
 
-    sizes = dict.fromkeys(row["B"] for row in rows)
+    sizes = sorted({row["B"] for row in rows})
     head = ["B × 1024 tokens", *(PEERS.get(system, system) for system in systems)]
     return table(head, ([str(B), *(cell(B, system) for system in systems)] for B in sizes))
 
