@@ -14,6 +14,8 @@ from pathlib import Path
 
 import step_apart
 
+from llmlab.book.chapter.tables import markdown
+
 RESULTS = Path(__file__).parent / "results"
 README = Path(__file__).parent / "README.md"
 PLACE = re.compile(r"(<!-- report: (\w+) -->\n).*?(<!-- /report -->)", re.DOTALL)
@@ -25,8 +27,7 @@ def read(name: str) -> dict:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return markdown(head, rows) + "\n"
 
 
 def step() -> str:

@@ -13,16 +13,18 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 def markdown(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """The table as Markdown. Raises `ValueError` for a row of another length.
 
-    >>> print(markdown(["op", "bytes"], [["gelu", 4096]]))
-    | op | bytes |
-    |:---|---:|
-    | gelu | 4,096 |
+    >>> print(markdown(["op", "bytes", "of them read"], [["gelu", 4096, ""], ["softmax", 8192, "50 %"]]))
+    | op | bytes | of them read |
+    |:---|---:|---:|
+    | gelu | 4,096 |  |
+    | softmax | 8,192 | 50 % |
     """
     rows = [list(row) for row in rows]
     for row in rows:
         if len(row) != len(headings):
             raise ValueError(f"a row has {len(row)} entries, needs {len(headings)} like the headings: {row}")
-    numeric = [bool(rows) and all(_is_number(row[i]) for row in rows) for i in range(len(headings))]
+    columns = [[row[i] for row in rows if row[i] != ""] for i in range(len(headings))]
+    numeric = [bool(column) and all(map(_is_number, column)) for column in columns]
     lines = [headings, *([_text(entry) for entry in row] for row in rows)]
     rule = "|" + "|".join("---:" if right else ":---" for right in numeric) + "|"
     body = ["| " + " | ".join(line) + " |" for line in lines]
