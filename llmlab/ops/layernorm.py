@@ -11,6 +11,8 @@ three paths leaves dx̂ without its part along 1 and its part along x̂:
 
 from __future__ import annotations
 
+import math
+
 from llmlab.arrays import Array, namespace, scratch
 from llmlab.kernels import accelerated
 from llmlab.ops._check import between, checked
@@ -53,6 +55,7 @@ def forward(
     # rstd = 1/√(1/C Σ (x - μ)² + ε)
     centred = _centre(x, mean, out=y)
     rstd[...] = 1 / xp.sqrt(row_dot(centred, centred) / C + float(eps))
+    rstd[rstd == 0] = math.nan  # the squares overflowed: y would be the bias, whatever x is
     # y = weight · (x - μ) rstd + bias
     return _scale_and_shift(centred, rstd, weight, bias), mean, rstd
 
