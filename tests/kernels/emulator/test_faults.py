@@ -1,6 +1,8 @@
 """Every fault, planted alone, is found with the right array, index and line; its twin without it passes."""
 
+import mmap
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -169,6 +171,17 @@ def test_limits_of_a_launch(compiled, grid, block, shared_mem, words):
     with pytest.raises(LimitError, match=re.escape(words)) as caught:
         compiled("faults.cu", "check").launch("bounded", grid, block, [x.copy(), x, N], shared_mem)
     assert caught.value.kernel == "bounded"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for low memory")
+def test_arrays_near_address_0_are_not_taken_for_null_pointers(compiled):
+    """A Python that is no position-independent executable, such as Debian's, has its heap there."""
+    low_32_bits = 0x40
+    memory = mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | low_32_bits)
+    x = np.frombuffer(memory, np.float32, 100)
+    assert x.ctypes.data < 2**32
+    with pytest.raises(OutOfBoundsError, match="x has 100 elements"):
+        compiled("faults.cu", "check").launch("read_past_end", 1, N, [Out(np.zeros(100, np.float32)), x, 100])
 
 
 def test_a_message_reads_well(compiled):

@@ -233,7 +233,7 @@ static int region_at(const char *p, size_t bytes) {
     target.region = i;
     target.offset = offset >= 0 && offset < size ? size : offset;   // a wide access that begins inside: name what is missing
   }
-  const bool null = uintptr_t(p) < 1ull << 32 || target.region < 0;
+  const bool null = target.region < 0 || llabs(int64_t(p)) < least;  // nearer to 0 than to any array
   report_access(null ? FaultKind::null_pointer : FaultKind::out_of_bounds, target, bytes, access, pc);
 }
 
