@@ -16,6 +16,7 @@ import numpy as np
 
 from llmlab import arrays
 from llmlab.graph import Parameter
+from llmlab.ops._check import saved
 
 __all__ = ["Parameters", "Views", "aligned_zeros"]
 
@@ -98,6 +99,26 @@ class Parameters(Views):
         """Round the masters into the compute copy again, after they were written by hand."""
         if self.compute is not self.master:
             self.compute[...] = self.master.astype(self.dtype)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The array that a resumed run needs: the masters, of which all else is made."""
+        return {"master": self.master}
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Raise TypeError for masters of another dtype, and ValueError for another shape and for masters that
+        are not finite.
+        """
+        saved(state, self.state)
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Overwrite the masters, and the compute copy, with an array saved from `state`.
+
+        Raises what `check_state` raises. Nothing is overwritten then.
+        """
+        self.check_state(state)
+        self.master[...] = arrays.namespace(self.master).asarray(state["master"])
+        self.refresh()
 
     def gradient_like(self) -> tuple[Any, Views]:
         """Another gradient buffer of zeros, and its views: for a worker of its own."""

@@ -6,14 +6,14 @@ import functools
 import inspect
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from llmlab.arrays import accumulation_dtype, bfloat16, float16, float32, float64, is_cupy
+from llmlab.arrays import accumulation_dtype, bfloat16, float16, float32, float64, is_cupy, namespace
 
-__all__ = ["between", "checked", "ids", "integer", "scalar"]
+__all__ = ["between", "checked", "ids", "integer", "saved", "scalar"]
 
 _FLOATS = (float64, float32, bfloat16, float16)
 _FEATURES = {"C", "C_out", "3C", "V"}
@@ -189,3 +189,27 @@ def ids(name: str, values: Any, count: int, allowed: int | None = None) -> None:
         place = ", ".join(map(str, map(int, where)))
         also = "" if allowed is None else f" (or {allowed}, which is ignored)"
         raise ValueError(f"{name}[{place}] is {int(values[where])}, needs to lie in [0, {count}){also}")
+
+
+def saved(state: Mapping[str, Any], mine: Mapping[str, Any], **limits: tuple[float, float]) -> None:
+    """Raise unless the arrays of a saved state can take the place of `mine`, the arrays of the same names.
+
+    `limits` gives the lowest and the highest value of an array's elements; without, they need to be finite.
+    TypeError for another dtype, ValueError for all else. Host or device: each array is looked at where it is.
+    """
+    if state.keys() != mine.keys():
+        raise ValueError(f"state has {sorted(state)}, needs {sorted(mine)}")
+    for name, array in mine.items():
+        shape, dtype = (getattr(state[name], fact, None) for fact in ("shape", "dtype"))
+        if shape != array.shape:
+            raise ValueError(f"state {name!r} has shape {shape}, needs {array.shape}; "
+                             f"it belongs to a model of another size")
+        if dtype != array.dtype:
+            raise TypeError(f"state {name!r} has dtype {dtype}, needs {array.dtype}; "
+                            f"it belongs to a run in another precision, or is damaged")
+        low, high = limits.get(name, (-math.inf, math.inf))
+        inside = namespace(state[name]).isfinite(state[name]) & (state[name] >= low) & (state[name] <= high)
+        if wrong := inside.size - int(inside.sum()):
+            needs = f", needs finite ones in [{low:g}, {high:g}]" if name in limits else ", needs finite ones"
+            raise ValueError(f"state {name!r} has {wrong} element(s) that no run has{needs}; "
+                             f"it is damaged: load an earlier one")

@@ -21,7 +21,7 @@ import numpy as np
 
 from llmlab.arrays import Array, accumulation_dtype, is_cupy, namespace, scratch, scratch_frame
 from llmlab.kernels import accelerated
-from llmlab.ops._check import between, checked, integer, scalar
+from llmlab.ops._check import between, checked, integer, saved, scalar
 from llmlab.ops._precision import result
 
 if TYPE_CHECKING:
@@ -209,32 +209,17 @@ class AdamW:
         """The arrays that a resumed run needs: the moments m and v, and the count of updates."""
         return {"m": self.m, "v": self.v, "updates": self.updates}
 
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Raise TypeError for arrays of another dtype, and ValueError for another shape and for numbers that
+        no run has: moments that are not finite, a negative second moment or count.
+        """
+        saved(state, self.state, v=(0, math.inf), updates=(0, math.inf))
+
     def load(self, state: dict[str, Any]) -> None:
         """Overwrite the state with arrays saved from `state`, from the host or the device.
 
-        Raises TypeError for another dtype, and ValueError for another shape and for numbers that no run has:
-        moments that are not finite, a negative second moment or count. Nothing is overwritten then.
+        Raises what `check_state` raises. Nothing is overwritten then.
         """
-        mine = self.state
-        if state.keys() != mine.keys():
-            raise ValueError(f"state has {sorted(state)}, needs {sorted(mine)}")
-        for name, array in mine.items():
-            _check_saved(name, state[name], array, low=-math.inf if name == "m" else 0)
-        for name, array in mine.items():
+        self.check_state(state)
+        for name, array in self.state.items():
             array[...] = namespace(array).asarray(state[name])
-
-
-def _check_saved(name: str, saved: Array, mine: Array, low: float) -> None:
-    """Refuse a saved array that is not like `mine`, or has elements that are not finite or below `low`."""
-    shape, dtype = getattr(saved, "shape", None), getattr(saved, "dtype", None)
-    if shape != mine.shape:
-        raise ValueError(f"state {name!r} has shape {shape}, needs {mine.shape}; "
-                         f"it belongs to a model of another size")
-    if dtype != mine.dtype:
-        raise TypeError(f"state {name!r} has dtype {dtype}, needs {mine.dtype}; "
-                        f"it belongs to a run in another precision, or is damaged")
-    wrong = int((~namespace(saved).isfinite(saved) | (saved < low)).sum())
-    if wrong:
-        lowest = "" if low == -math.inf else f" and at least {low}"
-        raise ValueError(f"state {name!r} has {wrong} element(s) that are not finite{lowest}; "
-                         f"it is damaged: load an earlier one")

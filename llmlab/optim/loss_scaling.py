@@ -15,9 +15,11 @@ import numpy as np
 
 from llmlab.arrays import Array, gpu_available, namespace, to_numpy
 from llmlab.kernels import accelerated
-from llmlab.ops._check import between, integer
+from llmlab.ops._check import between, integer, saved
 
 __all__ = ["LossScale", "update"]
+
+_LONGEST = 2**31 - 1  # steps to an interval: they are counted in int32
 
 
 @accelerated("loss_scale", "update")
@@ -55,10 +57,12 @@ class LossScale:
     """The scale of the loss, and the rule by which it moves.
 
     Args:
-        initial: the scale of the first step. growth, interval: after `interval` good steps in a row,
-        multiply by `growth`. backoff: after a refused step, multiply by this. minimum, maximum: the scale
-        stays within. A refused step at the minimum is a warning: then it is not the
-            scale that makes the gradients overflow.
+        initial: the scale of the first step.
+        growth: what the scale is multiplied by after `interval` good steps in a row.
+        backoff: what it is multiplied by after a refused step.
+        interval: good steps in a row before it grows, below 2**31.
+        minimum, maximum: the scale stays within. A refused step at the minimum is a warning: then it is not
+            the scale that makes the gradients overflow.
         device: "cpu" or "cuda", where the gradients are.
 
     >>> scale = LossScale(initial=8.0, interval=2)
@@ -80,7 +84,7 @@ class LossScale:
                              f"0 < minimum <= initial <= maximum <= 2**96")
         if not 0 < backoff < 1 < growth:
             raise ValueError(f"backoff is {backoff} and growth {growth}, needs 0 < backoff < 1 < growth")
-        integer("interval", interval, 1)
+        integer("interval", interval, 1, _LONGEST)
         if device not in ("cpu", "cuda"):
             raise ValueError(f"device is {device!r}, needs to be 'cpu' or 'cuda'")
         if device == "cuda" and not gpu_available():
@@ -123,20 +127,18 @@ class LossScale:
         """The arrays that a resumed run needs."""
         return {"scale": self.scale, "good": self.good}
 
-    def load(self, state: dict[str, Any]) -> None:
-        """Overwrite the state with arrays saved from `state`.
-
-        Raises ValueError for arrays that no such state holds. Nothing is overwritten then.
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Raise TypeError for arrays of another dtype, and ValueError for another shape, a scale outside of
+        this one's limits and an impossible count.
         """
-        if state.keys() != self.state.keys():
-            raise ValueError(f"state has {sorted(state)}, needs {sorted(self.state)}")
-        scale, good = to_numpy(state["scale"]), to_numpy(state["good"])
-        if scale.shape != (1,) or scale.dtype.kind != "f" or not self.minimum <= scale[0] <= self.maximum:
-            raise ValueError(f"state 'scale' is {scale}, needs one number in [{self.minimum:g}, "
-                             f"{self.maximum:g}]; it was saved with other limits, or is damaged")
-        if good.shape != (1,) or good.dtype.kind != "i" or not 0 <= good[0] < 2**31:
-            raise ValueError(f"state 'good' is {good}, needs one whole number of good steps, at least 0; "
-                             f"it is damaged")
+        saved(state, self.state, scale=(self.minimum, self.maximum), good=(0, _LONGEST - 1))
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Overwrite the state with arrays saved from `state`, from the host or the device.
+
+        Raises what `check_state` raises. Nothing is overwritten then.
+        """
+        self.check_state(state)
         for name, array in self.state.items():
             array[...] = namespace(array).asarray(state[name])
         self.inverse[...] = 1 / self.scale

@@ -11,7 +11,7 @@ from llmlab.engine import Engine, usable_cores
 from llmlab.errors import UserError
 from llmlab.kernels import attention
 from llmlab.models import gpt2
-from llmlab.optim import AdamW, warmup_cosine
+from llmlab.optim import AdamW, LossScale, warmup_cosine
 from llmlab.parameters import Parameters
 from llmlab.precision import Precision
 from llmlab.train.config import Config
@@ -118,14 +118,14 @@ class Trainer:
         """Logits (B, t, V) of tokens (B, t), on the host."""
         return arrays.to_numpy(self.engine.logits(tokens))
 
+    def _parts(self) -> dict[str, Parameters | AdamW | LossScale]:
+        """Whatever has a state, by what the names of its arrays begin with in a saved one."""
+        parts = {"": self.params, "optimizer.": self.optimizer, "loss_scale.": self.loss_scale}
+        return {prefix: part for prefix, part in parts.items() if part is not None}
+
     def buffers(self) -> dict[str, Any]:
         """Every array that the next steps depend on, on its device."""
-        states = {
-            "optimizer": self.optimizer.state,
-            "loss_scale": self.loss_scale.state if self.loss_scale else {},
-        }
-        moving = {f"{part}.{name}": array for part, state in states.items() for name, array in state.items()}
-        return {"master": self.params.master, **moving}
+        return {p + name: array for p, part in self._parts().items() for name, array in part.state.items()}
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """All that the next steps depend on: arrays on the host, and facts as JSON values."""
@@ -135,24 +135,27 @@ class Trainer:
     def restore(self, saved: dict[str, np.ndarray], facts: dict[str, Any]) -> None:
         """Continue from what `state` returned.
 
-        Raises `UserError` when the state belongs to another model or other data.
+        Raises `UserError` when the state is damaged, or belongs to another model or other data. Nothing is
+        overwritten then.
         """
         if facts["data"] != self.dataset.fingerprint:
             raise UserError(
                 f"the text of {self.dataset.name!r} is not what this run began with (for pydoc: another "
                 "Python); start a new run, or bring the old text back"
             )
-        buffers = self.buffers()
-        for name, buffer in buffers.items():
-            if name not in saved or saved[name].shape != buffer.shape or saved[name].dtype != buffer.dtype:
-                raise UserError(
-                    f"the saved state does not fit the model: {name!r} is missing or of another shape"
-                )
-        for name, buffer in buffers.items():
-            buffer[...] = arrays.namespace(buffer).asarray(saved[name])
-        self.params.refresh()
-        if self.loss_scale:
-            self.loss_scale.load({name: saved[f"loss_scale.{name}"] for name in self.loss_scale.state})
+        parts = self._parts()
+        states = {
+            prefix: {name: saved[prefix + name] for name in part.state if prefix + name in saved}
+            for prefix, part in parts.items()
+        }
+        for prefix, part in parts.items():  # all of them, before the first is overwritten
+            try:
+                part.check_state(states[prefix])
+            except (TypeError, ValueError) as error:
+                kind = type(part).__name__
+                raise UserError(f"cannot go on from the saved state: {kind}: {error}") from error
+        for prefix, part in parts.items():
+            part.load(states[prefix])
         self.step, self.engine.step = facts["step"], facts["dropout_step"]
 
 

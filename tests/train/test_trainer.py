@@ -126,11 +126,57 @@ def test_a_state_restores_every_bit_and_refuses_another_model_or_text(make, text
     fresh.train_step(fresh.batches(fresh.step))
     assert (fresh.params.master == trainer.params.master).all()
 
-    with pytest.raises(UserError, match="does not fit the model"):
+    with pytest.raises(UserError, match="Parameters: state 'master' has shape .* model of another size"):
         make(C=16).restore(arrays, facts)
     text.write_text(text.read_text() + "more")
     with pytest.raises(UserError, match="not what this run began with"):
         make().restore(arrays, facts)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "complaint"),
+    [
+        ("master", math.nan, "Parameters: state 'master' has 1 element"),
+        ("master", -math.inf, "Parameters: state 'master' has 1 element"),
+        ("master", np.zeros(8, np.float32), "Parameters: state 'master' has shape"),
+        ("master", np.float64, "Parameters: state 'master' has dtype float64, needs float32"),
+        ("master", None, r"Parameters: state has \[\], needs \['master'\]"),
+        ("optimizer.m", math.nan, "AdamW: state 'm' has 1 element"),
+        ("optimizer.v", -1, "AdamW: state 'v' has 1 element"),
+        ("optimizer.updates", -5, "AdamW: state 'updates' has 1 element"),
+        ("optimizer.updates", None, "AdamW: state has .*'m', 'v'.*, needs .*'updates'"),
+        ("loss_scale.scale", 0, "LossScale: state 'scale' has 1 element"),
+        ("loss_scale.scale", 2.0**30, "LossScale: state 'scale' has 1 element"),
+        ("loss_scale.good", -1, "LossScale: state 'good' has 1 element"),
+    ],
+)
+def test_a_damaged_state_is_refused_by_name_and_overwrites_nothing(make, name, value, complaint):
+    trainer = make(precision="fp16")
+    trainer.train_step(trainer.batches(0))
+    saved, facts = trainer.state()
+    if value is None:
+        del saved[name]
+    elif isinstance(value, type):
+        saved[name] = saved[name].astype(value)
+    elif isinstance(value, np.ndarray):
+        saved[name] = value
+    else:
+        saved[name][0] = value
+    fresh = make(precision="fp16")
+    before, facts_before = fresh.state()
+    with pytest.raises(UserError, match=f"^cannot go on from the saved state: {complaint}"):
+        fresh.restore(saved, facts)
+    after, facts_after = fresh.state()
+    assert facts_after == facts_before
+    assert all((after[name] == before[name]).all() for name in before)
+
+
+def test_a_state_in_short_precision_restores_the_compute_copy_and_the_inverse_of_the_scale(make):
+    trainer, fresh = make(precision="fp16"), make(precision="fp16", seed=7)
+    trainer.loss_scale.update(np.full(1, math.inf, np.float32))
+    fresh.restore(*trainer.state())
+    assert (fresh.params.compute == trainer.params.compute).all()
+    assert fresh.loss_scale.inverse == trainer.loss_scale.inverse == 1 / 32768
 
 
 def test_a_sequence_longer_than_the_text_is_refused(make):
