@@ -116,7 +116,7 @@ def test_a_micro_batch_more_launches_itself_and_nothing_else(make, launches):
     trainer.engine._runners[0].capture = False  # a CUDA graph's launches are not ours to see
     batches = trainer.batches(0)
     trainer.train_step(batches)
-    micro = during(launches, trainer.engine.forward_backward, *batches[0], scale=trainer.lr(0))
+    micro = during(launches, trainer.engine.forward_backward, *batches[0], scale=1.0)
     optimizer = during(launches, trainer.optimizer.step, 0.0)
     assert sum(optimizer.values()) == 2
     assert micro["product"] > 10
