@@ -174,14 +174,20 @@ def test_limits_of_a_launch(compiled, grid, block, shared_mem, words):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for low memory")
-def test_arrays_near_address_0_are_not_taken_for_null_pointers(compiled):
+def test_arrays_near_address_0_are_not_taken_for_null_pointers(compiled, monkeypatch):
     """A Python that is no position-independent executable, such as Debian's, has its heap there."""
-    low_32_bits = 0x40
-    memory = mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | low_32_bits)
-    x = np.frombuffer(memory, np.float32, 100)
-    assert x.ctypes.data < 2**32
-    with pytest.raises(OutOfBoundsError, match="x has 100 elements"):
-        compiled("faults.cu", "check").launch("read_past_end", 1, N, [Out(np.zeros(100, np.float32)), x, 100])
+    low_32_bits, addresses = 0x40, []
+
+    def low(size, dtype):
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | low_32_bits)
+        addresses.append(np.frombuffer(memory, dtype).ctypes.data)
+        return np.frombuffer(memory, dtype)
+
+    module, x, y = compiled("faults.cu", "check"), np.ones(100, np.float32), np.zeros(100, np.float32)
+    with monkeypatch.context() as patch, pytest.raises(OutOfBoundsError, match="x has 100 elements"):
+        patch.setattr(np, "empty", low)  # where the emulator copies what it watches
+        module.launch("read_past_end", 1, N, [Out(y), x, 100])
+    assert len(addresses) == 2 and max(addresses) < 2**32
 
 
 def test_a_message_reads_well(compiled):
