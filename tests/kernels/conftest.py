@@ -83,17 +83,24 @@ def gpu_room():
         pool.free_all_blocks()
 
 
+class Traffic(dict):
+    """By each array's name, how often it was read and written over all launches, in units of its size."""
+
+    def __init__(self, profiles):
+        self.sizes = {}  # in bytes
+        for array in (array for profile in profiles for array in profile.arrays.values()):
+            read, written = self.get(array.name, (0, 0))
+            self[array.name] = read + array.read / array.size, written + array.written / array.size
+            self.sizes[array.name] = array.size
+
+
 @pytest.fixture
 def traffic():
-    """Profiles an op's kernels: for each array the bytes read and written, in units of its size."""
+    """Profiles an op's kernels: `traffic(function, ...)["x"]` is (1, 0) where they read x once in all."""
 
     def traffic(function, *args, **kwargs):
         with kernels.emulated("profile") as profiles:
             function(*args, **kwargs)
-        return {
-            array.name: (array.read / array.size, array.written / array.size)
-            for profile in profiles
-            for array in profile.arrays.values()
-        }
+        return Traffic(profiles)
 
     return traffic

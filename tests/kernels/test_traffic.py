@@ -1,13 +1,12 @@
 """What an op moves between memory and its kernels: each large array as often as it must be, and no other.
 
-Where one launch is the whole op (gelu, softmax, residual, layernorm, adamw), the op's own test says it.
+gelu, softmax, residual, layernorm and adamw say it in tests of their own.
 """
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from llmlab import kernels
 from llmlab.kernels import attention as attention_launcher
 from llmlab.kernels import guards
 from llmlab.kernels.column_sum import column_sum
@@ -92,35 +91,32 @@ CASES = {
         {"logits": (1 + 1 / 63, 0)},
     ),
     "cross_entropy backward, ragged": (lambda: dlogits(63), {"logits": READ, "dlogits": WRITTEN}),
+    "cross_entropy forward_backward": (
+        lambda: (cross_entropy.forward_backward, logits_and_targets(64)),
+        {"logits": READ, "dlogits": WRITTEN},
+    ),
+    "cross_entropy forward_backward, ragged": (  # a row is not kept in shared memory, but read again
+        lambda: (cross_entropy.forward_backward, logits_and_targets(63)),
+        {"logits": (2 + 1 / 63, 0), "dlogits": WRITTEN},
+    ),
 }
 
 
-def profiled(function, arguments):
-    with kernels.emulated("profile") as profiles:
-        results = function(*arguments)
-    return profiles, results
-
-
-def check(profiles, expected):
-    """The arrays expected move as much as expected; all others together are small beside the largest."""
-    moved, size = {}, {}
-    for array in (array for profile in profiles for array in profile.arrays.values()):
-        read, written = moved.get(array.name, (0, 0))
-        moved[array.name] = (read + array.read / array.size, written + array.written / array.size)
-        size[array.name] = array.size
+def check(moved, expected):
+    """The arrays expected move as much as expected; each of the others is small beside the largest."""
     assert {name: moved[name] for name in expected} == {n: pytest.approx(v) for n, v in expected.items()}
-    others = {name: nbytes for name, nbytes in size.items() if name not in expected}
-    assert all(nbytes <= max(size.values()) / 4 for nbytes in others.values()), others
+    others = {name: size for name, size in moved.sizes.items() if name not in expected}
+    assert all(size <= max(moved.sizes.values()) / 4 for size in others.values()), others
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_large_arrays_move_as_often_as_they_must(case):
+def test_large_arrays_move_as_often_as_they_must(case, traffic):
     make, expected = CASES[case]
-    profiles, _ = profiled(*make())
-    check(profiles, expected)
+    function, arguments = make()
+    check(traffic(function, *arguments), expected)
 
 
-def test_attention_moves_rows_and_nothing_of_size_T_by_T():
+def test_attention_moves_rows_and_nothing_of_size_T_by_T(traffic):
     """A block reads its own rows once, and of the other side what its rows see: nobody reads the future."""
     T = 130  # three blocks: two whole, one of two rows
     qkv, dy = values(1, T, 3 * H * D, dtype=ml_dtypes.bfloat16), values(1, T, H * D, dtype=ml_dtypes.bfloat16)
@@ -129,11 +125,12 @@ def test_attention_moves_rows_and_nothing_of_size_T_by_T():
     keys = sum(min(i + ROWS, T) for i in first) / T  # before a block's end, of all keys
     queries = sum(T - i for i in first) / T  # from a block's beginning on, of all queries
 
-    profiles, (y, lse) = profiled(attention.forward, (qkv, H))
-    check(profiles, {"qkv": ((1 + 2 * keys) / 3, 0), "y": WRITTEN})
-    profiles, _ = profiled(attention.backward, (dy, qkv, y, lse, H))
-    check(profiles[:1], {"dy": READ, "y": READ, "qkv": ((1 + 2 * keys) / 3, 0), "dqkv": (0, 1 / 3)})
-    check(profiles[1:], {"dy": (queries, 0), "qkv": ((queries + 2) / 3, 0), "dqkv": (0, 2 / 3)})
+    forward = traffic(attention.forward, qkv, H)
+    check(forward, {"qkv": ((1 + 2 * keys) / 3, 0), "y": WRITTEN})
+    backward = traffic(attention.backward, dy, qkv, *attention.forward.text(qkv, H), H)
+    by_queries, by_keys = (1 + 2 * keys) / 3, (2 + queries) / 3  # a launch for dq, and one for dk and dv
+    expected = {"dy": (1 + queries, 0), "y": READ, "qkv": (by_queries + by_keys, 0), "dqkv": WRITTEN}
+    check(backward, expected)
     of_rows = {"lse": 4 * H * T, "statistics": 8 * H * ROWS * guards.ceil_divide(T, ROWS)}
-    for array in (array for profile in profiles for array in profile.arrays.values()):
-        assert array.size <= of_rows.get(array.name, qkv.nbytes) < 2 * H * T * T
+    for name, size in (forward.sizes | backward.sizes).items():
+        assert size <= of_rows.get(name, qkv.nbytes) < 2 * H * T * T
