@@ -25,7 +25,7 @@ import numpy as np
 from llmlab import arrays
 from llmlab.checkpointing import policies, schedule
 from llmlab.graph import Graph
-from llmlab.ops._check import integer, scalar
+from llmlab.ops._check import ids, integer, scalar
 from llmlab.parameters import Parameters
 from llmlab.program import Plan
 from llmlab.runner import Runner
@@ -82,7 +82,10 @@ class Engine:
         """Calls of `forward_backward` so far: what dropout draws its masks from. Save it, and restore it."""
         keep = policies.keep(policy, graph)
         loss = graph.nodes[-1]
-        self.logits_name, self.loss_name = graph.logits or loss.arguments["logits"], loss.results["loss"]
+        self.logits_name, self.loss_name = graph.logits or loss.arguments.get("logits"), loss.results["loss"]
+        if self.logits_name is None:
+            raise ValueError(f"graph ends in {loss.name!r}, which takes no logits, and graph.logits is None; "
+                             f"set graph.logits to the name of the tensor of predictions")
         self.ignore_index = loss.attributes.get("ignore_index", -100)
         self.vocabulary = loss.attributes.get("vocabulary", graph.shape(self.logits_name)[-1])
         rows = -(-B // workers)
@@ -229,22 +232,24 @@ class Engine:
     def _checked(self, tokens: Any, targets: Any) -> tuple[Any, Any]:
         """Tokens and targets as arrays (b, t) that fit, or an error that names what does not."""
         tokens = self._tokens(tokens)
-        targets = _ids("targets", targets, self.vocabulary, allowed=self.ignore_index)
+        targets = _integers("targets", targets)
+        ids("targets", targets, self.vocabulary, allowed=self.ignore_index)
         if targets.shape != tokens.shape:
             raise ValueError(f"targets has shape {targets.shape}, needs that of tokens, {tokens.shape}")
         return tokens, targets
 
     def _tokens(self, tokens: Any) -> Any:
         B, T = self.graph.sizes["B"], self.graph.sizes["T"]
-        tokens = _ids("tokens", tokens, self.vocabulary)
+        tokens = _integers("tokens", tokens)
+        ids("tokens", tokens, self.vocabulary)
         if tokens.ndim != 2 or not (1 <= tokens.shape[0] <= B and 1 <= tokens.shape[1] <= T):
             raise ValueError(f"tokens has shape {tokens.shape}, needs to be (b, t) with 1 <= b <= {B} "
                              f"and 1 <= t <= {T}")
         return tokens
 
 
-def _ids(name: str, values: Any, V: int, allowed: int | None = None) -> Any:
-    """An integer array whose values, where looking at them costs no wait for a GPU, are token ids."""
+def _integers(name: str, values: Any) -> Any:
+    """The values as an array of integers, or an error that names them."""
     if not arrays.is_cupy(values):
         try:
             values = np.asarray(values)
@@ -253,14 +258,6 @@ def _ids(name: str, values: Any, V: int, allowed: int | None = None) -> Any:
                              f"for what is not to be learnt") from None
     if values.dtype.kind not in "iu":
         raise TypeError(f"{name} has dtype {values.dtype}, needs whole numbers")
-    if not arrays.is_cupy(values):
-        bad = (values < 0) | (values >= V)
-        if allowed is not None:
-            bad &= values != allowed
-        if bad.any():
-            place = tuple(int(i) for i in np.argwhere(bad)[0])
-            also = "" if allowed is None else f" or be {allowed}"
-            raise ValueError(f"{name}{list(place)} is {values[place]}, needs to lie in [0, {V}){also}")
     return values
 
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
@@ -164,7 +164,8 @@ class Graph:
     """An ordered list of nodes, the tensors between them and the parameters under them.
 
     `sizes` gives the named sizes that shapes may use: the largest batch and length that the graph is for.
-    `logits` names the tensor of predictions, where that is not the argument `logits` of the loss.
+    `logits` names the tensor of predictions; None stands for the argument `logits` of the loss, the last
+    node, and does for a loss that has such an argument.
 
     >>> from llmlab.ops import gelu, linear
     >>> graph = Graph({"B": 2, "T": 3})
@@ -282,7 +283,7 @@ class Graph:
         """The node of that name."""
         return next(node for node in self.nodes if node.name == name)
 
-    def activations(self, names: Iterator[str | None]) -> tuple[str, ...]:
+    def activations(self, names: Iterable[str | None]) -> tuple[str, ...]:
         """Those of the names that are tensors made by a node: not inputs, parameters or attributes."""
         return tuple(n for n in names if n in self.tensors and n not in self.inputs)
 
