@@ -24,7 +24,7 @@ from llmlab.ops import (
     linear_cross_entropy,
     residual_layernorm,
 )
-from llmlab.ops._check import integer, scalar
+from llmlab.ops._check import between, integer, scalar
 from llmlab.parameters import Parameters
 
 __all__ = ["SIZES", "Config", "build", "initialise"]
@@ -32,7 +32,7 @@ __all__ = ["SIZES", "Config", "build", "initialise"]
 
 @dataclass(frozen=True)
 class Config:
-    """The sizes of a GPT-2. Raises ValueError for impossible ones.
+    """The sizes of a GPT-2. Raises TypeError and ValueError for impossible ones.
 
     >>> Config(V=50257, T=1024, L=12, H=12, C=768).D
     64
@@ -55,14 +55,11 @@ class Config:
 
     def __post_init__(self) -> None:
         for name in ("V", "T", "L", "H", "C", "vocabulary_multiple"):
-            value = getattr(self, name)
-            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name} is {value!r}, needs to be a whole number of at least 1")
+            integer(name, getattr(self, name), 1)
         if self.C % self.H:
             raise ValueError(f"C is {self.C}, needs to be divisible by H = {self.H}; "
                              f"try C = {self._nearest_C()}")
-        if not isinstance(self.dropout, (int, float)) or not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout is {self.dropout!r}, needs to be a probability in [0, 1)")
+        between("dropout", self.dropout, 0, 1, closed=True)
 
     def _nearest_C(self) -> int:
         return max(1, round(self.C / self.H)) * self.H
@@ -104,15 +101,15 @@ def build(
     over the gradient of the embedding. Loss and gradients are the same but for rounding; the head stays for
     predictions.
 
+    Raises TypeError and ValueError for a B or logits_rows below 1, and a seed outside [0, 2**64).
+
     >>> graph = build(Config(V=11, T=8, L=2, H=2, C=8), B=3)
     >>> len(graph.nodes), graph.shape("h.1.mlp.act.y"), graph.nodes[-1].name
     (20, (3, 8, 32), 'loss')
     """
-    if not isinstance(B, (int, np.integer)) or B < 1:
-        raise ValueError(f"B is {B!r}, needs to be a whole number of at least 1: the sequences in a batch")
-    if logits_rows is not None and (not isinstance(logits_rows, (int, np.integer)) or logits_rows < 1):
-        raise ValueError(f"logits_rows is {logits_rows!r}, needs to be a whole number of at least 1, "
-                         f"the rows of logits that exist at a time, or None for all")
+    integer("B", B, 1)
+    if logits_rows is not None:
+        integer("logits_rows", logits_rows, 1)
     integer("seed", seed, 0, 2**64 - 1)
     graph = Graph({"B": B, "T": config.T})
     builder = _Builder(graph, config, seed, keep_slope)

@@ -40,30 +40,28 @@ def test_initial_weights():
     np.testing.assert_array_equal(again.master, parameters.master)
 
 
-@pytest.mark.parametrize(("sizes", "message"), [
-    ({"C": 30}, "C is 30, needs to be divisible by H = 4; try C = 32"),
-    ({"L": 0}, "L is 0, needs to be a whole number of at least 1"),
-    ({"T": 2.5}, "T is 2.5"),
-    ({"V": True}, "V is True"),
-    ({"dropout": 1.0}, r"dropout is 1\.0, needs to be a probability"),
-    ({"dropout": "0.1"}, "dropout is '0.1', needs to be a probability"),
+@pytest.mark.parametrize(("sizes", "error", "message"), [
+    ({"C": 30}, ValueError, "C is 30, needs to be divisible by H = 4; try C = 32"),
+    ({"L": 0}, ValueError, "L is 0, needs to be at least 1"),
+    ({"T": 2.5}, TypeError, r"T is 2\.5, needs to be an integer"),
+    ({"V": True}, TypeError, "V is True, needs to be an integer"),
+    ({"dropout": 1.0}, ValueError, r"dropout is 1\.0, needs to be at least 0 and below 1"),
+    ({"dropout": "0.1"}, TypeError, "dropout is '0.1', needs to be a number"),
 ])
-def test_impossible_sizes_are_refused(sizes, message):
-    with pytest.raises(ValueError, match=message):
+def test_impossible_sizes_are_refused(sizes, error, message):
+    with pytest.raises(error, match=message):
         gpt2.Config(**{"V": 16, "C": 32, "H": 4, **sizes})
 
 
-def test_a_batch_needs_a_row():
-    with pytest.raises(ValueError, match="B is 0"):
-        gpt2.build(gpt2.Config(), B=0)
-    with pytest.raises(ValueError, match=r"B is 2\.5, needs to be a whole number"):
-        gpt2.build(gpt2.Config(), B=2.5)
-
-
-@pytest.mark.parametrize("rows", [0, -1, 2.5, "8"])
-def test_logits_need_a_row(rows):
-    with pytest.raises(ValueError, match=f"logits_rows is {rows!r}, needs to be a whole number"):
-        gpt2.build(gpt2.Config(), B=2, logits_rows=rows)
+@pytest.mark.parametrize(("rows", "error", "message"), [
+    (0, ValueError, "is 0, needs to be at least 1"), (-1, ValueError, "is -1, needs to be at least 1"),
+    (2.5, TypeError, r"is 2\.5, needs to be an integer"), ("8", TypeError, "is '8', needs to be an integer"),
+    (True, TypeError, "is True, needs to be an integer"),
+])
+@pytest.mark.parametrize("name", ["B", "logits_rows"])
+def test_a_batch_and_its_logits_need_a_row(name, rows, error, message):
+    with pytest.raises(error, match=f"^{name} {message}"):
+        gpt2.build(gpt2.Config(), **{"B": 2, name: rows})
 
 
 @pytest.mark.parametrize(("seed", "error", "message"), [
