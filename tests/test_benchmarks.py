@@ -18,6 +18,35 @@ def test_tables_are_those_of_the_results(monkeypatch):
     assert report.filled(README) == README
 
 
+def test_the_numbers_of_the_run_are_those_of_its_file():
+    run = json.loads((FOLDER / "results" / "train_run_124m_h200.json").read_text())
+    told = " ".join(README.split())
+    for words in (
+        f"{run['training']['steps']} steps of 65,536 tokens on {run['tokens_to_train_on'] / 1e6:.0f} MB",
+        f"in {run['seconds']:.0f} seconds from the first step to the last",
+        f"{run['tokens_per_s'] / 1e3:.0f} thousand tokens a second, {run['tflop_per_s']:.0f} TFLOP/s: "
+        f"{100 * run['mfu']:.0f} % of the {run['peak_tflop_per_s']:.0f}",
+        f"Held out, {run['held_out'][-1]['held_out']:.3f} nats per byte; "
+        f"a five-gram reaches {run['baselines']['five-gram']:.3f}",
+    ):
+        assert words in told
+
+
+def test_the_speeds_of_float16_are_those_of_its_file():
+    rows = {r["B"]: r["tokens_per_s"] / 1e3 for r in read("train_gpu_fp16")}
+    bf16 = {r["B"]: r["tokens_per_s"] / 1e3 for name in ("train_gpu", "train_gpu_32") for r in read(name)
+            if r["system"] == "llmlab"}
+    told = " ".join(README.split())
+    assert (
+        f"B = 64 {rows[64]:.1f} thousand tokens a second against {bf16[64]:.1f} of bfloat16, "
+        f"B = 32 {rows[32]:.1f} against {bf16[32]:.1f}, B = 4 {rows[4]:.1f} against {bf16[4]:.1f}"
+    ) in told
+
+
+def read(name):
+    return json.loads((FOLDER / "results" / f"{name}.json").read_text())["rows"]
+
+
 def test_precisions_learn_the_same_within_the_band():
     runs = json.loads((FOLDER / "results" / "precision_h200.json").read_text())["runs"]
     losses = {name: smoothed(run["losses"]) for name, run in runs.items()}

@@ -15,7 +15,7 @@ def main(argv: list[str]) -> int:
         description="Train a GPT-2 on text. Without arguments: a small one, on Python's own documentation.",
         allow_abbrev=False,
     )
-    parser.add_argument("--config", metavar="TOML", help="file with settings; flags given here go before it")
+    parser.add_argument("--config", metavar="TOML", help="file of settings; flags and --model win over it")
     parser.add_argument(
         "--model",
         choices=PRESETS,
@@ -58,10 +58,10 @@ def train(loop: Loop) -> int:
         print(f"interrupted and saved at step {trainer.step}; go on with\n  llmlab train --resume {path}")
         return 130
     print(f"\nheld-out loss {loop.held_out:.3f} nats per token after {time.perf_counter() - began:.0f} s")
-    print(f"\n{printable(loop.sample())}\n")
     for file in (loop.folder.loss_curve, loop.folder.sample, loop.folder.metrics, loop.folder.config):
         print(f"  {file}")
     print(
         f"  {loop.folder.states}/  (to train on: `llmlab train --resume {path} --steps {2 * training.steps}`)"
     )
+    print(f"\n{printable(loop.sample())}")  # last: a large model on a CPU takes minutes for it
     return 0

@@ -33,7 +33,7 @@ _ROWS = 512
 
 def _workspace(logits: Array | None, x: Array, weight: Array, targets: Array) -> Array:
     logits = result(logits, (min(targets.size, _ROWS), len(weight)), x)
-    logits[targets.size:] = 0  # rows that nobody needs: they too are rounded at the end
+    logits[targets.size:] = 0  # left as they are, casting them to 16 bits at the end might warn
     return logits
 
 

@@ -111,7 +111,7 @@ class Training:
     logits_rows: int = setting(
         0,
         "tokens whose logits exist at once, V numbers each; 0: all of a batch; 16384 save memory on a large "
-        "GPU at no measurable cost, 2048 take a sixth longer for the head and its loss",
+        "GPU at no measurable cost, 2048 take a fifth longer for the head and its loss",
         limits={">=": 0},
     )
     workers: int = setting(

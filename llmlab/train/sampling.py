@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import numpy as np
+from tqdm import tqdm
 
 
 def sample(
@@ -28,7 +29,7 @@ def sample(
         raise ValueError("prompt: needs at least one token")
     random = np.random.Generator(np.random.Philox(seed))
     tokens = [int(token) for token in prompt]
-    for _ in range(count):
+    for _ in tqdm(range(count), "sampling", leave=False, disable=None):  # shown on a terminal only
         context = np.array(tokens[-T:], np.int32)[None]
         tokens.append(choose(np.asarray(logits(context))[0, -1], temperature, top_k, random))
     return np.array(tokens)
