@@ -12,7 +12,7 @@ from llmlab.kernels.layernorm import gradient
 
 _ROWS = 16384
 """Of a workspace that nobody gave. A chunk's products take 6·rows·C·V operations, its pass over dweight 8·C·V
-bytes, whose share depends on neither C nor V. On an H200 such chunks take 2 % longer than all rows at once."""
+bytes, whose share depends on neither C nor V. On an H200 such chunks take 2 % longer than all at once."""
 
 
 def forward(
