@@ -53,7 +53,7 @@ def step(
             )
     grad = guards.contiguous(grad)
     kernels, n = load("adamw"), master.size
-    rate, scale = _scalar("lr", lr, master), _scalar("inverse_scale", inverse_scale, master)
+    rate, scale = _scalar(lr, master), _scalar(inverse_scale, master)
 
     E = _PACK if _aligned(grad) else 1
     blocks = min(guards.multiprocessors(master), _blocks(n, _NORM_THREADS * E))
@@ -84,14 +84,10 @@ def _blocks(n: int, elements: int) -> int:
     return max(1, guards.ceil_divide(n, elements))
 
 
-def _scalar(name: str, value: float | Array, like: Array) -> tuple[Any, float]:
+def _scalar(value: float | Array, like: Array) -> tuple[Any, float]:
     """A number as (null pointer, number), a number on the device as (its array, 0)."""
     if isinstance(value, np.generic | int | float):
         return null, float(value)
-    if value.size != 1:
-        raise ValueError(
-            f"{name} has shape {value.shape}; it needs to be a number or an array of one element"
-        )
     if is_cupy(like) and not is_cupy(value):
         return null, float(value.item())
     return namespace(value).asarray(value, float32).reshape(1), 0.0

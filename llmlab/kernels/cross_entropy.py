@@ -58,7 +58,7 @@ def backward(
     V = logits.shape[-1]
     count = count_valid(targets, ignore_index, reduction)
     kernel = _kernel("cross_entropy_backward", logits, targets, guards.packs(V, logits, dlogits))
-    w = weights(dloss, targets, reduction)
+    w = weights(dloss, targets)
     kernel(
         (targets.size,),
         (_threads(logits),),
@@ -84,7 +84,7 @@ def forward_backward(
     loss, losses = losses_buffer(loss, targets, reduction, logits)
     targets = whole(targets)
     count = count_valid(targets, ignore_index, reduction)
-    w = weights(dloss, targets, reduction)
+    w = weights(dloss, targets)
     forward_backward_rows(
         losses, dlogits, guards.contiguous(logits), targets, w, count, ignore_index, vocabulary
     )
@@ -196,18 +196,10 @@ def reduce(loss: Array, losses: Array, count: Array | None, reduction: str) -> N
     kernel((1,), (_REDUCE_THREADS,), (Out(loss), losses, _or_null(count), losses.size))
 
 
-def weights(dloss: Array | float, targets: Array, reduction: str) -> Weights:
+def weights(dloss: Array | float, targets: Array) -> Weights:
     """dloss as the kernels take it."""
     if isinstance(dloss, np.generic | int | float):
         return null, 0, float(dloss)
     if is_cupy(targets) and not is_cupy(dloss):
         dloss = namespace(targets).asarray(dloss)
-    if reduction == "none" and dloss.size != 1 and dloss.shape != targets.shape:
-        raise ValueError(
-            f"dloss has shape {dloss.shape}; it needs to be one number or {targets.shape} like targets"
-        )
-    if reduction != "none" and dloss.size != 1:
-        raise ValueError(
-            f"dloss has shape {dloss.shape}; with reduction {reduction!r} it needs to be one number"
-        )
     return guards.contiguous(namespace(dloss).asarray(dloss, float32)), int(dloss.size != 1), 0.0
