@@ -1,28 +1,12 @@
 """A network as an ordered list of named ops.
 
-An op is a module with a `forward` and a `backward` function, and the names in their signatures are all that
-this file knows about it:
-
-    forward(x, weight, bias, eps=1e-5, *, y=None, mean=None, rstd=None)
-    backward(dy, x, weight, mean, rstd, *, dx=None, dweight=None, dbias=None)
-
-Names before the star are what a function reads, names after it are what it makes. `backward` reads
-arguments and results of `forward` and `d` + a result; it makes `d` + an argument. So what must be alive for
-a gradient stands in the signature, and nothing is hidden in a context object.
-
-An op module may say more, all of it optional:
-
-    IN_PLACE = {"dx": ("dy",)}         a result that may be written over an argument
-    SHARED = {"dbranch": "dx"}         results that are equal: one buffer serves both
-    recompute(x, weight, ..., *, y)    some results again, from arguments and results that were kept
-    forward_backward(logits, ...)      forward and backward in one pass (only for the op of the loss)
-    EVALUATION = {"p": 0.0}            attributes that take the place of the node's when nothing is learned
+What an op reads and makes stands in its signatures: see `op_interface`. Here names in a signature meet
+names in the network, and a node that its op could not run is refused.
 """
 
 from __future__ import annotations
 
 import functools
-import inspect
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -31,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Function", "Graph", "Node", "Parameter", "Tensor", "function", "gradient_name", "statistic"]
+from llmlab.op_interface import Function, function
+
+__all__ = ["Graph", "Node", "Parameter", "Tensor", "gradient_name", "statistic"]
 
 ALIGNMENT = 256
 """Bytes. Every tensor starts on such a boundary, as from CUDA's own allocator: any vector access fits."""
@@ -78,44 +64,6 @@ class statistic:
 
     def __init__(self, *shape: str | int) -> None:
         object.__setattr__(self, "shape", shape)
-
-
-@dataclass(frozen=True)
-class Function:
-    """One function of an op, as its signature tells: what it reads, what it makes.
-
-    `required` are the names without a default, `nullable` those whose annotation allows None.
-    """
-
-    call: Any
-    reads: tuple[str, ...]
-    required: frozenset[str]
-    nullable: frozenset[str]
-    makes: tuple[str, ...]
-    defaults: Mapping[str, Any]
-
-
-@functools.cache
-def function(op: ModuleType, name: str) -> Function | None:
-    """The function `name` of an op, or None if it has none.
-
-    >>> from llmlab.ops import layernorm
-    >>> function(layernorm, "backward").makes
-    ('dx', 'dweight', 'dbias')
-    """
-    call = getattr(op, name, None)
-    if call is None:
-        return None
-    parameters = inspect.signature(call).parameters.values()
-    positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    return Function(
-        call,
-        reads=tuple(p.name for p in positional),
-        required=frozenset(p.name for p in positional if p.default is p.empty),
-        nullable=frozenset(p.name for p in positional if "None" in str(p.annotation)),
-        makes=tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY),
-        defaults={p.name: p.default for p in positional if p.default is not p.empty},
-    )
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ import numpy as np
 from llmlab.checkpointing import timeline
 from llmlab.checkpointing.placement import place
 from llmlab.checkpointing.schedule import Action, Kind, Schedule
-from llmlab.graph import Function, Graph, Node, gradient_name
+from llmlab.graph import Graph, Node, gradient_name
+from llmlab.op_interface import Function
 from llmlab.ops import residual
 
 __all__ = ["Call", "Plan", "Program", "bind"]

@@ -17,7 +17,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from llmlab.graph import Function, Graph, Node, gradient_name
+from llmlab.graph import Graph, Node, gradient_name
+from llmlab.op_interface import Function
 
 __all__ = ["Action", "Kind", "Schedule", "inference", "saved", "training"]
 
