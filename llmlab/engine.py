@@ -25,7 +25,7 @@ import numpy as np
 from llmlab import arrays
 from llmlab.checkpointing import policies, schedule
 from llmlab.graph import Graph
-from llmlab.ops._check import ids, integer, scalar
+from llmlab.ops.check import ids, integer, scalar
 from llmlab.parameters import Parameters
 from llmlab.program import Plan
 from llmlab.runner import Runner

@@ -16,7 +16,7 @@ import numpy as np
 
 from llmlab import arrays
 from llmlab.graph import Parameter
-from llmlab.ops._check import saved
+from llmlab.ops.check import saved
 
 __all__ = ["Parameters", "Views", "aligned_zeros"]
 

@@ -24,7 +24,7 @@ from llmlab.ops import (
     linear_cross_entropy,
     residual_layernorm,
 )
-from llmlab.ops._check import between, integer, scalar
+from llmlab.ops.check import between, integer, scalar
 from llmlab.parameters import Parameters
 
 __all__ = ["SIZES", "Config", "build", "initialise"]

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 
 from llmlab.arrays import Array, namespace, scratch, scratch_frame
 from llmlab.kernels import accelerated
-from llmlab.ops._check import checked, integer
 from llmlab.ops._precision import mixed_precision, result
 from llmlab.ops._rows import row_dot, row_sum
+from llmlab.ops.check import checked, integer
 
 _QUERIES = 64  # in a run: the shorter it is, the fewer keys lie after all its queries
 _SCORES = 1 << 19  # alive at once: they stay in the cache, and calls are long enough for threads to overlap

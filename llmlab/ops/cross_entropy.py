@@ -16,9 +16,9 @@ from numbers import Real
 
 from llmlab.arrays import Array, namespace, scratch
 from llmlab.kernels import accelerated
-from llmlab.ops._check import checked, ids, integer
 from llmlab.ops._precision import mixed_precision, result
 from llmlab.ops._rows import by_rows, row_sum
+from llmlab.ops.check import checked, ids, integer
 
 IN_PLACE = {"dlogits": ("logits",)}
 """Results that may be written over an argument, if nobody needs it any more."""

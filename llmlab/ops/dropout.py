@@ -19,8 +19,8 @@ import numpy as np
 
 from llmlab.arrays import Array, namespace
 from llmlab.kernels import accelerated
-from llmlab.ops._check import between, checked, integer
 from llmlab.ops._precision import mixed_precision, result
+from llmlab.ops.check import between, checked, integer
 
 EVALUATION = {"p": 0.0}
 """Attributes with which a network is evaluated: nothing is dropped."""

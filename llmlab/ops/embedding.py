@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from llmlab.arrays import Array, is_cupy, namespace, scratch
 from llmlab.kernels import accelerated
-from llmlab.ops._check import checked, ids
 from llmlab.ops._precision import gradient, mixed_precision, result
+from llmlab.ops.check import checked, ids
 
 
 def _check_ids(tokens: Array, wte: Array, wpe: Array, **_) -> None:

@@ -19,9 +19,9 @@ import numpy as np
 
 from llmlab.arrays import Array, namespace, scratch
 from llmlab.kernels import accelerated
-from llmlab.ops._check import checked
 from llmlab.ops._precision import gradient, mixed_precision, result
 from llmlab.ops._rows import by_rows, column_sum
+from llmlab.ops.check import checked
 
 IN_PLACE = {"y": ("x",), "dx": ("dy",)}
 """Results that may be written over an argument, if nobody needs it any more."""

@@ -10,9 +10,9 @@ than it saves. Nor can y be computed again from the slope, so `gelu` is the op f
 from __future__ import annotations
 
 from llmlab.arrays import Array, namespace, scratch
-from llmlab.ops._check import checked
 from llmlab.ops._precision import gradient, mixed_precision, result
 from llmlab.ops._rows import by_rows, column_sum
+from llmlab.ops.check import checked
 from llmlab.ops.gelu import _matrix, _slope
 
 IN_PLACE = {"slope": ("x",), "dx": ("dy",)}

@@ -15,9 +15,9 @@ import math
 
 from llmlab.arrays import Array, namespace, scratch
 from llmlab.kernels import accelerated
-from llmlab.ops._check import between, checked
 from llmlab.ops._precision import gradient, mixed_precision, result
 from llmlab.ops._rows import column_sum, row_dot, row_sum
+from llmlab.ops.check import between, checked
 
 IN_PLACE = {"y": ("x",), "dx": ("dy",)}
 """Results that may be written over an argument, if nobody needs it any more."""

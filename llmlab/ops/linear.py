@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from llmlab.arrays import Array, namespace, scratch
 from llmlab.kernels import accelerated
-from llmlab.ops._check import checked
 from llmlab.ops._precision import gradient, mixed_precision, result
 from llmlab.ops._rows import column_sum
+from llmlab.ops.check import checked
 
 
 def _rows(x: Array) -> Array:

@@ -21,8 +21,8 @@ from __future__ import annotations
 from llmlab.arrays import Array, row_chunks, scratch
 from llmlab.kernels import accelerated
 from llmlab.ops import cross_entropy, linear
-from llmlab.ops._check import checked
 from llmlab.ops._precision import gradient, mixed_precision, result
+from llmlab.ops.check import checked
 
 IN_PLACE = {"dx": ("x",)}
 """Results that may be written over an argument, if nobody needs it any more."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from llmlab.arrays import Array, namespace
 from llmlab.kernels import accelerated
-from llmlab.ops._check import checked
 from llmlab.ops._precision import mixed_precision, result
+from llmlab.ops.check import checked
 
 IN_PLACE = {"y": ("branch", "x"), "dx": ("dy",), "dbranch": ("dy",)}
 """Results that may be written over an argument, if nobody needs it any more."""

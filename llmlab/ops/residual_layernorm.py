@@ -13,9 +13,9 @@ from __future__ import annotations
 from llmlab.arrays import Array, namespace, scratch
 from llmlab.kernels import accelerated
 from llmlab.ops import layernorm
-from llmlab.ops._check import between, checked
 from llmlab.ops._precision import gradient, mixed_precision, result
 from llmlab.ops._rows import column_sum
+from llmlab.ops.check import between, checked
 
 IN_PLACE = {"r": ("branch", "x"), "dx": ("dr", "dy")}
 """Results that may be written over an argument, if nobody needs it any more."""

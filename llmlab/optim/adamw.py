@@ -21,8 +21,8 @@ import numpy as np
 
 from llmlab.arrays import Array, accumulation_dtype, is_cupy, namespace, scratch, scratch_frame
 from llmlab.kernels import accelerated
-from llmlab.ops._check import between, checked, integer, saved, scalar
 from llmlab.ops._precision import result
+from llmlab.ops.check import between, checked, integer, saved, scalar
 
 if TYPE_CHECKING:
     from llmlab.parameters import Parameters

@@ -15,7 +15,7 @@ import numpy as np
 
 from llmlab.arrays import Array, gpu_available, namespace, to_numpy
 from llmlab.kernels import accelerated
-from llmlab.ops._check import between, integer, saved
+from llmlab.ops.check import between, integer, saved
 
 __all__ = ["LossScale", "update"]
 

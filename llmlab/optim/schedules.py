@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from llmlab.ops._check import between
+from llmlab.ops.check import between
 
 __all__ = ["warmup_cosine"]
 

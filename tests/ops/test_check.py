@@ -7,7 +7,7 @@ import pytest
 
 from llmlab import ops
 from llmlab.kernels import emulated
-from llmlab.ops._check import between, scalar
+from llmlab.ops.check import between, scalar
 
 
 @pytest.mark.parametrize("emulate", [False, True], ids=["text", "emulated"])
