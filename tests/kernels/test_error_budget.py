@@ -5,6 +5,7 @@ import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmlab import ops
+from llmlab import kernels, ops
 from llmlab.arrays import to_numpy
 from llmlab.kernels import attention
 from llmlab.optim import adamw
@@ -44,7 +45,11 @@ class Case:
     torch: Callable[..., dict]  # the arguments as tensors -> results by name
     emulated: tuple[int, ...] = (24, 77)  # widths: whole packs, and not
     cuda: Any = field(default_factory=lambda: st.integers(16, 1600))
-    beside: dict[str, float] = field(default_factory=dict)  # dtype -> allowed beside the budget of all ops
+    beside: dict[str, float] = field(default_factory=dict)  # dtype -> allowed to backward beside the budget
+
+    @property
+    def name(self) -> str:
+        return self.op.__name__.rpartition(".")[2]
 
 
 def normal(generator, *shape):
@@ -124,7 +129,7 @@ CASES = [
         lambda logits, **of_loss: {"loss": torch_cross_entropy(logits, **of_loss)},
         # Of a row, backward gets its lse alone, near 10 here and so rounded by up to 2^-21, which is the
         # relative error of every p = exp(z - lse). Torch keeps the logarithms of all p. Forward and backward
-        # in one pass, as in linear_cross_entropy, have the denominator itself, and need nothing beside.
+        # in one pass have the denominator itself, and need nothing beside.
         beside={"float32": 2.0**-21},
     ),
     Case(
@@ -232,7 +237,17 @@ def assert_within_budget(
         assert error <= 2 * of_torch + (beside + more) * size, (name, measure, error / size, of_torch / size)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.op.__name__.rpartition(".")[2])
+def assert_all_within_budget(mine: dict, their: dict, exact: dict, more: float = 0.0) -> None:
+    for name in their:
+        assert_within_budget(name, mine[name], their[name], exact[name], more)
+
+
+def test_every_op_with_a_kernel_has_a_budget():
+    in_both = set.intersection(*({m.name for m in iter_modules(p.__path__)} for p in (ops, kernels)))
+    assert {case.name for case in CASES} == in_both
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 # torch says so where the first product of a process is one of its backward, on a thread of its own
 @pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS:UserWarning")
 def test_at_most_twice_the_error_of_torch(backend, dtype, case):
@@ -255,8 +270,11 @@ def test_at_most_twice_the_error_of_torch(backend, dtype, case):
         exact = {**outputs, **called(backward.text, {**wide, **outputs, **cast(upstream, np.float64)})}
         mine = called(forward, arguments, run)
         mine |= called(backward, {**arguments, **mine, **upstream}, run)
-        for name, their in theirs(case, backend, dtype, arguments, upstream).items():
-            assert_within_budget(name, mine[name], their, exact[name], case.beside.get(dtype.name, 0))
+        their = theirs(case, backend, dtype, arguments, upstream)
+        assert_all_within_budget(mine, their, exact, case.beside.get(dtype.name, 0))
+        if hasattr(case.op, "forward_backward"):
+            in_one_pass = called(case.op.forward_backward, {**arguments, **upstream}, run)
+            assert_all_within_budget(in_one_pass, their, exact)
 
     drawn(backend, check, case.cuda if backend.name == "cuda" else st.sampled_from(case.emulated))
 
