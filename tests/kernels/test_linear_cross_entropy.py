@@ -34,58 +34,50 @@ def apart(backend, x, weight, targets, dloss, **attributes):
     return loss, dx, dweight
 
 
+def every_way(backend, x, weight, targets, dloss, rows, offset, **attributes):
+    """Loss, dx and dweight by `forward` and `backward`, and in one pass: dx beside x, and over it."""
+
+    def at_offset():
+        return backend.array(x, offset), backend.array(weight), backend.array(targets)
+
+    def call(function, *args, **buffers):
+        logits = backend.array(np.zeros((rows, len(weight)), x.dtype), offset)
+        return backend(function, *args, **attributes, **buffers, logits=logits)
+
+    loss, _ = call(linear_cross_entropy.forward, *at_offset())
+    dx, dweight, _ = call(linear_cross_entropy.backward, dloss, *at_offset())
+    yield loss, dx, dweight
+    yield call(linear_cross_entropy.forward_backward, *at_offset(), dloss)[:3]
+    place, *others = at_offset()
+    yield call(linear_cross_entropy.forward_backward, place, *others, dloss, dx=place)[:3]
+
+
+def assert_close(got, one_by_one, exact, dtype):
+    """Loss, dx and dweight: at most twice the error of the ops one by one, and their tolerance beside."""
+    tolerances = LOSS, TOLERANCE[dtype.name], SUMS
+    for mine, theirs, right, tolerance in zip(got, one_by_one, exact, tolerances, strict=True):
+        scale = np.abs(right).max(initial=0) or 1.0
+        error, allowed = (np.abs(np.asarray(a, np.float64) - right).max(initial=0) for a in (mine, theirs))
+        assert error <= 2 * allowed + tolerance * scale
+
+
 def check(backend, dtype, N, C, V, vocabulary, rows, reduction="mean", offset=0):
     x, weight, targets = inputs(N, C, V, vocabulary, dtype)
     attributes = {"vocabulary": vocabulary, "reduction": reduction}
     factor = np.linspace(-1, 2, N).astype(np.float32) if reduction == "none" else 0.5
-    at = backend.array
-    dloss = at(factor) if reduction == "none" else factor
     wide = x.astype(np.float64), weight.astype(np.float64)
     exact = linear_cross_entropy.forward_backward.text(*wide, targets, factor, **attributes)[:3]
+
+    dloss = backend.array(factor) if reduction == "none" else factor
     one_by_one = apart(backend, x, weight, targets, dloss, **attributes)
-    budgets = LOSS, TOLERANCE[dtype.name], SUMS
-
-    def close(got, *which):
-        for i in which:
-            scale = np.abs(exact[i]).max(initial=0) or 1.0
-            theirs = np.abs(np.asarray(one_by_one[i], np.float64) - exact[i]).max(initial=0)
-            mine = np.abs(np.asarray(got[i], np.float64) - exact[i]).max(initial=0)
-            assert mine <= 2 * theirs + budgets[i] * scale, (i, mine, theirs)
-
-    def room():
-        return at(np.zeros((rows, V), dtype), offset)
-
-    loss, _ = backend(
-        linear_cross_entropy.forward, at(x, offset), at(weight), at(targets), **attributes, logits=room()
-    )
-    close((loss,), 0)
-    place = at(x, offset)
-    for buffers in ({}, {"dx": place}):  # beside x, and over it
-        got = backend(
-            linear_cross_entropy.forward_backward,
-            place if buffers else at(x, offset),
-            at(weight),
-            at(targets),
-            dloss,
-            **attributes,
-            **buffers,
-            logits=room(),
-        )
-        close(got, 0, 1, 2)
-        assert not got[1][1:2].any()
-        assert not got[2][vocabulary:].any()
-    _, *gradients = got[:3]
-    again = backend(
-        linear_cross_entropy.backward,
-        dloss,
-        at(x, offset),
-        at(weight),
-        at(targets),
-        **attributes,
-        logits=room(),
-    )
-    for value, first in zip(again, gradients, strict=False):
-        np.testing.assert_array_equal(value, first)
+    ways = list(every_way(backend, x, weight, targets, dloss, rows, offset, **attributes))
+    for got in ways:
+        assert_close(got, one_by_one, exact, dtype)
+        _, dx, dweight = got
+        assert not dx[1:2].any()
+        assert not dweight[vocabulary:].any()
+        np.testing.assert_array_equal(dx, ways[0][1])
+        np.testing.assert_array_equal(dweight, ways[0][2])
 
 
 @pytest.mark.parametrize("rows", [1, 4, 5, 12, 17])
