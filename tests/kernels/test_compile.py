@@ -10,27 +10,27 @@ from llmlab.kernels import attention, nvrtc, signature, source
 pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings and nvidia-cuda-nvrtc")
 
 
-def of_attention(name: str, dtype: str, less: int = 0) -> list[str]:
-    """What the launcher asks for where heads fill its tiles, or all but `less` numbers of them.
+def of_attention(name: str) -> list[str]:
+    """What the launcher asks for where heads fill its tiles, or all but 8 numbers of them.
 
     All other head sizes need fewer registers: of the 16, none but these has ever spilled. With 8 less, the
-    last product is half filled, and what does not exist is asked for; that is the same in both dtypes.
+    last product is half filled, and what does not exist is asked for. The dtypes of 16 bits differ in the
+    names of instructions alone and take the same registers: of float16, the widest heads are enough.
     """
-    return [
-        one.instance
-        for width in attention._TILES[name]
-        for one in attention._passes(name, dtype, width - less)
-    ]
+    widths = list(attention._TILES[name])
+    heads = [("__nv_bfloat16", width - less) for width in widths for less in (0, 8)]
+    heads += [("__half", max(widths))]
+    return [one.instance for dtype, D in heads for one in attention._passes(name, dtype, D)]
 
 
 # Instantiations that launchers ask for: of attention by the launcher's own table; of the others some common
-# ones and, where threads hold rows, those that hold the most. {T} stands for each dtype, {T16} for those of
-# 16 bits, {?} for false and true, {1|2} for 1 and 2.
+# ones and, where threads hold rows, those that hold the most. {T} stands for each dtype, {?} for false and
+# true, {1|2} for 1 and 2.
 INSTANCES = {
     "adamw": ["sum_squares<{1|4}>", "adamw_update<{T}, {1|4}>"],
-    "attention": [*of_attention("mma", "{T16}"), *of_attention("mma", "__nv_bfloat16", less=8)],
-    "attention_hopper": [*of_attention("wgmma", "{T16}"), *of_attention("wgmma", "__nv_bfloat16", less=8)],
-    "attention_scalar": [one.instance for D in (7, 64, 256) for one in attention._passes("scalar", "{T}", D)],
+    "attention": of_attention("mma"),
+    "attention_hopper": of_attention("wgmma"),
+    "attention_scalar": [one.instance for D in (7, 256) for one in attention._passes("scalar", "{T}", D)],
     "column_sum": ["column_sums<{T}, {1|4}>"],
     "cross_entropy": [
         "cross_entropy_forward<{T}, {int|long long}, {?}>", "cross_entropy_backward<{T}, int, {?}>",
@@ -44,9 +44,9 @@ INSTANCES = {
         "gather_places<int>", "order_places<int>",
     ],
     "layernorm": [
-        "layernorm_forward<{T}, 4, {1|4}, {1|2}>", "layernorm_forward<__nv_bfloat16, 8, {3|8}, {1|4}>",
+        "layernorm_forward<{T}, 4, 4, {1|2}>", "layernorm_forward<__nv_bfloat16, 8, {3|8}, {1|4}>",
         "layernorm_forward<__nv_bfloat16, 1, 32, 1>", "layernorm_backward<__nv_bfloat16, 1, 16, 1, 2>",
-        "layernorm_recompute<{T}, 4, 4, 1>", "layernorm_backward<{T}, 4, {1|4}, {1|2}, 3>",
+        "layernorm_recompute<{T}, 4, 4, 1>", "layernorm_backward<{T}, 4, 4, {1|2}, 3>",
         "layernorm_backward<__nv_bfloat16, 8, {3|4}, {1|4}, 3>",
         "wide_layernorm_forward<{T}, {1|4}>", "wide_layernorm_recompute<{T}, 4>",
         "wide_layernorm_shift<{T}, 4>",
@@ -58,17 +58,17 @@ INSTANCES = {
     ],
     "linear": ["add_bias<{T}, {1|4}>"],
     "residual_layernorm": [
-        "residual_layernorm_forward<{T}, 4, {1|4}, {1|2}>",
+        "residual_layernorm_forward<{T}, 4, 4, {1|2}>",
         "residual_layernorm_forward<__nv_bfloat16, 8, {3|8}, 1>",
         "residual_layernorm_backward<__nv_bfloat16, 1, 16, 1, 2, true, true>",
-        "residual_layernorm_backward<{T}, 4, {1|4}, 1, 2, {?}, {?}>",
+        "residual_layernorm_backward<{T}, 4, 4, 1, 2, {?}, {?}>",
         "residual_layernorm_backward<__nv_bfloat16, 8, 3, {1|2}, 2, {?}, true>",
         "wide_residual_layernorm_forward<{T}, {1|4}>",
     ],
     "gelu": ["gelu_forward<{T}, {?}, {?}>", "gelu_backward<{T}, {?}, {?}>"],
     "residual": ["residual_forward<{T}, {?}>"],
     "softmax": [
-        "softmax_forward<{T}, {1|4}, {?}, {?}>", "softmax_backward<{T}, {1|4}, {?}, {?}>",
+        "softmax_forward<{T}, 4, {?}, {?}>", "softmax_backward<{T}, 4, {?}, {?}>",
         "softmax_forward_long<{T}, {?}>", "softmax_backward_long<{T}, {?}>",
     ],
 }  # fmt: skip
@@ -100,7 +100,6 @@ def expand(pattern: str, dtypes: tuple[str, ...]) -> list[str]:
     ['f<float, false>', 'f<float, true>']
     """
     pattern = pattern.replace("{T}", "{" + "|".join(dtypes) + "}").replace("{?}", "{false|true}")
-    pattern = pattern.replace("{T16}", "{" + "|".join(dtype for dtype in dtypes if dtype != "float") + "}")
     parts = re.split(r"\{([^}]*)\}", pattern)
     choices = [part.split("|") if k % 2 else [part] for k, part in enumerate(parts)]
     return ["".join(choice) for choice in itertools.product(*choices)]
