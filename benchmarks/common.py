@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 import statistics
 import sys
 import time
@@ -66,13 +67,19 @@ def write_results(name: str, data: dict[str, Any]) -> Path:
             versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    words = [f"benchmarks/{Path(a).name}" if a.endswith(".py") else a for a in sys.argv]
-    record = {"date": time.strftime("%Y-%m-%d"), "device": device_name(),
-              "command": " ".join(["python", *words]), "versions": versions}
+    record = {"date": time.strftime("%Y-%m-%d"), "device": device_name(), "command": _command(),
+              "versions": versions}
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps({**record, **data}, indent=1) + "\n")
     return path
+
+
+def _command() -> str:
+    """The command of this process as one would type it, without where things lie on this machine."""
+    script, *words = sys.argv
+    words = [str(Path(*Path(word).parts[-2:])) if Path(word).is_absolute() else word for word in words]
+    return shlex.join(["python", f"benchmarks/{Path(script).name}", *words])
 
 
 def _processor() -> str:

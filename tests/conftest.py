@@ -4,7 +4,14 @@ import functools
 import os
 import shutil
 
+import hypothesis
 import pytest
+
+# An example may compile a kernel, and fixtures hold what no example changes: backends, dtypes.
+hypothesis.settings.register_profile(
+    "llmlab", deadline=None, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
+)
+hypothesis.settings.load_profile("llmlab")
 
 # One BLAS thread each, so that test processes do not fight over the cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

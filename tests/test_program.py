@@ -102,7 +102,7 @@ def interpret(graph, parameters, inputs):
     return values["loss.loss"], gradients
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(graphs(), st.data())
 def test_the_engine_equals_the_interpreter(graph, data):
     generator = np.random.default_rng(0)

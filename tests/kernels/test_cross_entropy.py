@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmlab import kernels
@@ -64,12 +64,7 @@ def test_against_float64(backend, dtype, V, vocabulary, reduction):
     check(backend, dtype, 5, V, vocabulary, reduction)
 
 
-@settings(
-    max_examples=5,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=5, derandomize=True)
 @given(N=st.integers(0, 9), V=st.integers(1, 200), padding=st.integers(0, 9), offset=st.integers(0, 3))
 def test_any_shape_anywhere(backend, dtype, N, V, padding, offset):
     check(backend, dtype, N, V + padding, V, "mean", offset)

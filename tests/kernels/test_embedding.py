@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmlab import kernels
@@ -38,12 +38,7 @@ def test_against_float64(backend, dtype, B, T, V, C):
     check(backend, dtype, B, T, V, C)
 
 
-@settings(
-    max_examples=6,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=6, derandomize=True)
 @given(
     B=st.integers(0, 4),
     T=st.integers(1, 50),

@@ -174,7 +174,7 @@ def backend(request, backend_named):
 def drawn(backend, check, widths):
     """Call check(generator, N, C) for sizes that hypothesis draws: enough rows for errors to be typical."""
 
-    @settings(max_examples=EXAMPLES[backend.name], deadline=None, derandomize=True, database=None)
+    @settings(max_examples=EXAMPLES[backend.name], derandomize=True, database=None)
     @given(N=st.integers(24, 40), C=widths, seed=st.integers(0, 99))
     def run(N, C, seed):
         check(np.random.default_rng(seed), N, C)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmlab.arrays import bfloat16, to_numpy
@@ -64,12 +64,7 @@ def test_against_float64(backend, dtype, shape):
     check_layernorm(backend, dtype, shape)
 
 
-@settings(
-    max_examples=5,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=5, derandomize=True)
 @given(N=st.integers(0, 40), C=st.integers(1, 300), offset=st.integers(0, 3))
 def test_any_shape_anywhere(backend, dtype, N, C, offset):
     check_layernorm(backend, dtype, (N, C), offset)

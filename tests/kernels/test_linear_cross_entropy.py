@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmlab import kernels
@@ -91,12 +91,7 @@ def test_whole_packs_and_not_with_padding_and_without(backend, dtype, V, vocabul
     check(backend, dtype, 7, 24, V, vocabulary, 3)
 
 
-@settings(
-    max_examples=5,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=5, derandomize=True)
 @given(
     N=st.integers(0, 9),
     C=st.integers(1, 20),

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmlab import kernels
@@ -76,12 +76,7 @@ def test_a_count_past_the_interval_grows_at_once(backend):
     assert moves(backend, 8, 100, [GOOD]) == [(16, 0, 0)]
 
 
-@settings(
-    max_examples=30,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=30, derandomize=True)
 @given(
     norms=st.lists(st.floats(width=32) | st.just(GOOD), min_size=1, max_size=30),
     growth=st.floats(1.001, 4),

@@ -81,7 +81,7 @@ def test_gradients_equal_differences(case):
     assert gradcheck.check_op(case.op, make(case)).error <= 1e-6
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(B=st.integers(1, 3), T=st.integers(1, 9), C=st.integers(1, 17), seed=st.integers(0, 99))
 def test_float64_equals_torch(case, B, T, C, seed):
     arguments = make(case, seed, B=B, T=T, C=C)

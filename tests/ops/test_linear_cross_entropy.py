@@ -64,7 +64,7 @@ def test_every_chunk_equals_the_two_ops(rows, reduction, vocabulary):
     check_equal(x, weight, targets, dloss, rows, reduction=reduction, vocabulary=vocabulary)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(N=st.integers(0, 20), C=st.integers(1, 6), V=st.integers(1, 9), rows=st.integers(1, 25),
        seed=st.integers(0, 99))
 def test_any_shape_in_any_chunks(N, C, V, rows, seed):
