@@ -65,18 +65,7 @@ class Engine:
 
     def __init__(self, graph: Graph, parameters: Parameters, policy: str | Collection[str] = "none",
                  workers: int = 1, observer: Callable | None = None, capture: bool = True) -> None:
-        B = graph.sizes["B"]
-        integer("workers", workers)
-        if not 1 <= workers <= B:
-            raise ValueError(f"workers is {workers}, needs to lie in [1, {B}], B being the largest batch")
-        if workers > 1 and parameters.device != "cpu":
-            raise ValueError(f"workers is {workers}, needs to be 1 on a GPU, which shares out work itself")
-        if observer is not None and not callable(observer):
-            raise TypeError(f"observer is {observer!r}, needs to be a function of (action, node), or None")
-        for name, spec in graph.parameters.items():
-            if name not in parameters or parameters[name].shape != spec.shape:
-                raise ValueError(f"parameters has no {name!r} of shape {spec.shape}; "
-                                 f"it was made for another graph")
+        _check(graph, parameters, workers, observer)
         self.graph, self.parameters, self.observer = graph, parameters, observer
         self.step = 0
         """Calls of `forward_backward` so far: what dropout draws its masks from. Save it, and restore it."""
@@ -88,7 +77,7 @@ class Engine:
                              f"set graph.logits to the name of the tensor of predictions")
         self.ignore_index = loss.attributes.get("ignore_index", -100)
         self.vocabulary = loss.attributes.get("vocabulary", graph.shape(self.logits_name)[-1])
-        rows = -(-B // workers)
+        rows = -(-graph.sizes["B"] // workers)
         part = dataclasses.replace(graph, sizes={**graph.sizes, "B": rows})
         evaluated = part.evaluation()
         # where the loss does without the logits, the arena has no room for them: the head runs outside of it
@@ -246,6 +235,22 @@ class Engine:
             raise ValueError(f"tokens has shape {tokens.shape}, needs to be (b, t) with 1 <= b <= {B} "
                              f"and 1 <= t <= {T}")
         return tokens
+
+
+def _check(graph: Graph, parameters: Parameters, workers: int, observer: Callable | None) -> None:
+    """Refuse arguments of an engine that do not go together."""
+    B = graph.sizes["B"]
+    integer("workers", workers)
+    if not 1 <= workers <= B:
+        raise ValueError(f"workers is {workers}, needs to lie in [1, {B}], B being the largest batch")
+    if workers > 1 and parameters.device != "cpu":
+        raise ValueError(f"workers is {workers}, needs to be 1 on a GPU, which shares out work itself")
+    if observer is not None and not callable(observer):
+        raise TypeError(f"observer is {observer!r}, needs to be a function of (action, node), or None")
+    for name, spec in graph.parameters.items():
+        if name not in parameters or parameters[name].shape != spec.shape:
+            raise ValueError(f"parameters has no {name!r} of shape {spec.shape}; "
+                             f"it was made for another graph")
 
 
 def _integers(name: str, values: Any) -> Any:
